@@ -23,11 +23,11 @@ pi_status activity_create(const model *m, int n_bins, activity_counts **out, pi_
 void activity_free(activity_counts *a); /* NULL is fine */
 void activity_reset(activity_counts *a);
 
-/* Neurons rows[0 .. n) (ascending, numbered from `first`) of a layer were active. */
+/* Counts neurons rows[0 .. n) of a layer as active; they ascend and are numbered from `first`. */
 void activity_add_neurons(activity_counts *a, int layer, int64_t first, const int32_t *rows,
                           int64_t n);
-/* Tokens of the ubatch chose experts chosen[0 .. n) of the layer of `e`, each any number of times.
- * adapter: where these experts are; NULL: at their own numbers. */
+/* Counts experts chosen[0 .. n), which the tokens of a ubatch chose in the layer of `e`; experts
+ * may repeat. adapter: has the slots of experts; NULL: slots are the experts' numbers. */
 void activity_add_experts(activity_counts *a, int layer, const plan_experts *e,
                           const expert_adapter *adapter, const int32_t *chosen, int n);
 /* The counts of a layer; out->bins stays valid until the next call for this layer. */

@@ -6,8 +6,8 @@
 #include "mem.h"
 
 /* The last HALF_LIFE tokens, the length of a topic, make up half of an expert's usage. A swap moves
- * the bytes of an expert over the bus once. An expert on the CPU that is chosen `margin` times more
- * often within that span than the one that it replaces saves as many reads. */
+ * the bytes of an expert over the bus once. If within that span an expert on the CPU is chosen
+ * `margin` times more often than the one that it replaces, the swap saves as many reads. */
 enum { HALF_LIFE = 256, SLICE_BYTES = 256 << 10, AGEING = 16 /* tokens at a time */ };
 static const float RATIO = 1.5f, MARGIN = 8;
 
@@ -19,7 +19,7 @@ struct expert_adapter {
     int32_t *slots;   /* [n_layer][n_expert] */
     int32_t *experts; /* [n_layer][n_expert + 1], by slot; -1: none */
     int32_t *spare;   /* [n_layer]; -1: the layer is not adapted */
-    int64_t n_ageing; /* tokens by which usage has yet to age */
+    int64_t n_ageing; /* tokens that have not aged usage yet */
     bool swaps;       /* `swap` is under way */
     adapt_swap swap;
 };
@@ -44,8 +44,8 @@ static int32_t *experts_of(const expert_adapter *a, int layer) {
     return a->experts + at(a, layer) + layer;
 }
 
-/* The last hot expert in the order of the file gives up its slot. It gets slot n_expert, which lies
- * behind those of all experts. */
+/* The last hot expert in the order of the file gives up its slot, which becomes the spare one. It
+ * gets slot n_expert, which follows the slots of all experts. */
 static void set_layer(expert_adapter *a, int layer) {
     const plan_experts *e = &a->plan->experts[layer];
     int32_t *slots = a->slots + at(a, layer), *experts = experts_of(a, layer);
@@ -119,7 +119,8 @@ static void age(expert_adapter *a, int n_tokens) {
     a->n_ageing = 0;
 }
 
-/* The most used expert on the CPU and the least used one on the GPU; the gain of their exchange. */
+/* Finds the most used expert on the CPU and the least used one on the GPU; returns the gain of
+ * their exchange. */
 static float gain_of(const expert_adapter *a, int layer, adapt_swap *s) {
     const plan_experts *e = &a->plan->experts[layer];
     const float *usage = a->usage + at(a, layer);

@@ -17,7 +17,7 @@
 #include "error.h"
 #include "plan.h"
 
-/* 0: the default. */
+/* 0 selects the default of a field. */
 typedef struct adapt_policy {
     bool on;
     float ratio, margin; /* of uses within the half-life, by which an expert on the CPU must exceed
@@ -44,7 +44,7 @@ static inline int32_t adapt_slot(const expert_adapter *a, int layer, int32_t exp
 /* The expert in a slot. */
 int32_t adapt_expert(const expert_adapter *a, int layer, int32_t slot);
 
-/* Tokens of a ubatch have chosen an expert n times. */
+/* Counts n choices of an expert by tokens of a ubatch. */
 void adapt_count(expert_adapter *a, int layer, int32_t expert, int n);
 
 /* A swap: `in` moves from the CPU into the spare slot of a layer, `out` to the CPU. */
@@ -52,16 +52,16 @@ typedef struct adapt_swap {
     int layer;
     int32_t in, out, slot;
 } adapt_swap;
-/* The swap that is worth most; false when none is worth it. n_tokens have passed since the last
- * call, by which usage ages. */
+/* Finds the swap that gains most; false if none gains enough. Usage ages by n_tokens, the tokens
+ * since the last call. */
 bool adapt_pick(expert_adapter *a, int n_tokens, adapt_swap *out);
-/* After a ubatch of n_tokens: the swap under way, or (*begins) the one that adapt_pick finds, which
- * is under way from now on; NULL: none. */
+/* The swap under way after a ubatch of n_tokens; NULL: none. *begins: no swap was under way, so
+ * adapt_pick has chosen this one. */
 const adapt_swap *adapt_next(expert_adapter *a, int n_tokens, bool *begins);
 size_t adapt_slice_bytes(const expert_adapter *a);
-/* The weights of the swap are in place. */
+/* Ends a swap: its weights are in place. */
 void adapt_finish(expert_adapter *a, const adapt_swap *s);
-/* The copy under way was lost; the swap may begin again later. */
+/* Drops the swap under way, whose copy was lost; it may begin again later. */
 void adapt_drop(expert_adapter *a);
 
 #endif

@@ -13,12 +13,13 @@ typedef struct ubatch_experts {
     int32_t *token;  /* [n_batch * n_used] of a pair */
     int32_t *first;  /* [n_expert + 1] first pair of an expert */
     int32_t *active; /* [n_expert] experts with pairs, ascending */
-    uint64_t *uses;  /* [n_layer][n_expert] pairs of each expert since the context was made */
-    int32_t *seen;   /* [n_layer][n_expert] uses that the GPU had counted at the last look */
-    bool looked;     /* the uses were looked at after the last ubatch */
+    uint64_t *uses;  /* [n_layer][n_expert] pairs of each expert since the context was created */
+    int32_t *seen; /* [n_layer][n_expert] uses that the GPU had counted when they were last read */
+    bool looked;   /* the uses were read after the last ubatch */
     int n_active;
     bool from_norm; /* experts of a single token read what the norm has quantized */
-    /* Quantized inputs and hidden vectors: those of an expert at byte `at` of its form. */
+    /* Quantized inputs and hidden vectors: those of an expert start at byte `at` of the kind's
+     * memory. */
     size_t *in_at[CPU_ACT_KIND_COUNT], *hidden_at[CPU_ACT_KIND_COUNT]; /* [n_expert] */
     uint8_t *in[CPU_ACT_KIND_COUNT], *hidden[CPU_ACT_KIND_COUNT];
 } ubatch_experts;

@@ -9,8 +9,8 @@ plan_form form_pace_next(const form_pace *p) {
     return many ? FORM_MANY : FORM_FEW;
 }
 
-/* An outlier (the program was stopped, or another program took the cores) counts as twice the mean.
- */
+/* An outlier (the program was stopped, or another program took the cores) counts as twice the
+ * mean. */
 void form_pace_add(form_pace *p, plan_form form, double seconds) {
     const double share = 0.25; /* of the newest time in the mean */
     double *mean = &p->seconds[form];

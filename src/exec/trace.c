@@ -73,7 +73,7 @@ static void add_up_bytes(engine_trace *t) {
     }
 }
 
-/* Nothing is kept of a ubatch that failed. */
+/* Drops the events of a ubatch that failed. */
 static void forget_ubatch(engine_trace *t) {
     for (int row = 0; row < t->n_threads + t->n_gpus; row++) {
         trace_row *r = &t->rows[row];

@@ -1,14 +1,14 @@
 /* trace.h: the timeline of ubatches: which threads of the CPU and which streams of the GPUs ran
  * which step of the plan, and when.
  *
- * A context owns its trace (engine_trace_start). All memory is allocated when the trace is made: it
- * has room for some ubatches. The next ubatches that succeed fill it, and recording ends when it is
- * full. While recording, the GPU writes its clock between steps, in programs recorded for that. A
- * context without a trace pays a test per step.
+ * A context owns its trace (engine_trace_start). All memory is allocated when the trace is made:
+ * it has room for some ubatches. The next ubatches that succeed fill it, and recording ends when it
+ * is full. While recording, the GPU writes its clock between steps, in programs recorded for that.
+ * A context without a trace pays a test per step.
  *
- * A thread writes its own row only. Times are those of clock_seconds. The GPU's times are converted
- * to it: the GPU writes its clock between two reads of the host's clock, which leaves clock_error.
- */
+ * A thread writes its own row only. Times are those of clock_seconds. The GPU's times are
+ * converted to it: the GPU writes its clock between two reads of the host's clock, which leaves
+ * clock_error. */
 #ifndef EXEC_TRACE_H
 #define EXEC_TRACE_H
 
@@ -55,12 +55,12 @@ typedef struct engine_trace {
     uint64_t *bytes;     /* [steps of the CPU] read of active neurons in the ubatch */
 } engine_trace;
 
-/* Room for max_ubatches of events_per_ubatch in every row. */
+/* Allocates room for max_ubatches of events_per_ubatch in every row. */
 pi_status trace_create(const engine_trace *shape, int events_per_ubatch, engine_trace **out,
                        pi_error *err);
 void trace_free(engine_trace *t); /* NULL is fine */
-/* Around every ubatch; recording is on only while there is room. `done`: the ubatch succeeded;
- * others are not kept. */
+/* Called before and after every ubatch; recording is on only while there is room. `done`: the
+ * ubatch succeeded; the events of others are dropped. */
 void trace_begin(engine_trace *t, int n_tokens);
 void trace_end(engine_trace *t, bool done);
 /* Appends an event of this ubatch to a row. */

@@ -1,8 +1,8 @@
 /* cpu_attention.c: softmax(Q K^T) V over each session's cache. A task is one KV head, a block of
  * tokens with all query heads that share it, and a range of positions. Only small ubatches split
- * the range (so that one token over a long context keeps all threads busy); their softmax states
- * are merged in a second phase. Splits depend on lengths only, so answers do not depend on the
- * number of threads. */
+ * the range, so that one token over a long context keeps all threads busy; a second phase merges
+ * their softmax states. Splits depend on lengths only, so results do not depend on the number of
+ * threads. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef struct attn_task {
     const ubatch_item *item;
     int kv_head, token0, n_tokens; /* within the item */
     int split, n_splits;
-    int64_t k0, k1; /* positions; of a sparse item those that are attended to, side by side */
+    int64_t k0, k1; /* positions; in a sparse item they count the attended positions only */
 } attn_task;
 
 static attn_layer attn_describe(const cpu_exec *c, const plan_step *s, const args_attention *args,
@@ -38,20 +38,20 @@ static bool is_sparse(const attn_layer *a, const ubatch_item *item) {
     return !plan_blocks_all(&a->args->blocks, item->pos + item->n_tokens - 1);
 }
 
-/* Positions that the item's tokens up to one at pos attend to, at most. Those of blocks that are
- * attended to count as if they lay side by side. */
+/* The number of positions that tokens of the item up to position `pos` attend to, at most. Attended
+ * blocks count as if they were contiguous. */
 static int64_t attended(const attn_layer *a, int64_t pos) {
     return plan_blocks_all(&a->args->blocks, pos)
                ? pos + 1
                : (int64_t)a->args->blocks.top * a->args->blocks.size;
 }
 
-/* Tokens per task: blocks differ from token to token. */
+/* Tokens per task: one in a sparse item, whose tokens attend to different blocks. */
 static int tokens_per_task(const attn_layer *a, const ubatch_item *item) {
     return is_sparse(a, item) ? 1 : a->block;
 }
 
-/* Positions per split of an item of the ubatch. */
+/* Positions per split of an item. */
 static int64_t split_length(const attn_layer *a, const ubatch_item *item) {
     int64_t length = attended(a, item->pos + item->n_tokens - 1);
     if (!a->may_split) return length;
@@ -75,7 +75,8 @@ int64_t attn_first_seen(const attn_layer *a, int64_t pos) {
     return pos >= a->args->window ? pos + 1 - a->args->window : 0;
 }
 
-/* The index-th task of an item. Later blocks of a prompt see more positions: they go first. */
+/* The index-th task of an item. Later blocks of a prompt attend to more positions, so they go
+ * first. */
 static attn_task make_task(const attn_layer *a, const ubatch_item *item, int64_t index) {
     int n_splits = split_count(a, item), tokens = tokens_per_task(a, item);
     int n_blocks = (item->n_tokens + tokens - 1) / tokens;
@@ -102,7 +103,7 @@ static float *split_state(const cpu_exec *c, const attn_layer *a, int64_t row, i
     return c->split_state + (index + (size_t)split) * ((size_t)a->v_dim + 2);
 }
 
-/* Nothing was attended to where l is 0; a NaN stays one. A sink is a position more, with this score
+/* l is 0 where nothing was attended to; NaN stays NaN. A sink is one more position with this score
  * and a value of zero. */
 void attn_finish_query(const cpu_exec *c, const attn_layer *a, int head, float *out,
                        const float *acc, float m, float l) {
@@ -119,7 +120,7 @@ static float *attn_out(const cpu_exec *c, const attn_layer *a, int64_t row, int 
     return cpu_exec_row(c, BUF_ATTN, row) + (int64_t)head * a->v_dim;
 }
 
-/* It may grow with the position (Llama 4, Ministral). */
+/* The factor may grow with the position (Llama 4, Ministral). */
 float attn_score_scale(const cpu_exec *c, const attn_layer *a, int64_t pos) {
     const model_hparams *hp = &c->model->hp;
     if (!a->args->temperature) return a->args->scale;
@@ -127,7 +128,7 @@ float attn_score_scale(const cpu_exec *c, const attn_layer *a, int64_t pos) {
     return a->args->scale * (float)(1 + (double)hp->attn_temperature * log(1 + turns));
 }
 
-/* Gathers the task's queries, scaled, with fresh states. */
+/* Gathers the task's queries, scaled, and resets their softmax states. */
 static int load_queries(const cpu_exec *c, const attn_layer *a, const attn_task *t,
                         thread_scratch *ts) {
     int n = 0;
@@ -171,7 +172,8 @@ static void store_results(const cpu_exec *c, const attn_layer *a, const attn_tas
     }
 }
 
-/* One token: runs of neighbouring blocks; the task has positions [k0, k1) of them. */
+/* One token attends to runs of adjacent blocks. The task has positions [k0, k1), which count
+ * attended positions only. */
 static void attend_blocks(const cpu_exec *c, const attn_layer *a, const attn_task *t,
                           cpu_attn *args) {
     int64_t pos = t->item->pos + t->token0, size = a->args->blocks.size, n = pos / size + 1,
@@ -224,7 +226,7 @@ static void run_task(cpu_exec *c, const attn_layer *a, const attn_task *t, int i
     store_results(c, a, t, ts);
 }
 
-/* Joins the states of all splits of one head of one token. */
+/* Merges the states of all splits of one head of one token. */
 static void merge_head(const cpu_exec *c, const attn_layer *a, int64_t row, int head) {
     int n_splits = split_count(a, c->ubatch.item_of_row[row]);
     if (n_splits == 1) return;
@@ -250,7 +252,7 @@ static void run_tasks(cpu_exec *c, const attn_layer *a, int ith) {
         attn_task t = make_task(a, item, index);
         if (t.k0 < t.k1) {
             run_task(c, a, &t, ith);
-        } else { /* an early block of a small ubatch that ends before this split */
+        } else { /* the tokens of the block end before this split */
             load_queries(c, a, &t, &c->scratch[ith]);
             store_results(c, a, &t, &c->scratch[ith]);
         }

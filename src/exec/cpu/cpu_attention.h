@@ -1,4 +1,5 @@
-/* cpu_attention.h: what the ways to compute attention on the CPU share. Private to src/exec/cpu. */
+/* cpu_attention.h: what the files that compute attention on the CPU share. Private to
+ * src/exec/cpu. */
 #ifndef EXEC_CPU_ATTENTION_H
 #define EXEC_CPU_ATTENTION_H
 
@@ -16,21 +17,21 @@ typedef struct attn_layer {
     quant_type keys, values; /* of the cache */
 } attn_layer;
 
-/* cpu_blocks.c: [n_blocks] of a head of keys and a token of the item that does not attend to all:
- * BLOCK_LEFT_OUT, or whatever else where it attends to the block. */
+/* cpu_blocks.c: the block scores [n_blocks] of a KV head and a token that does not attend to all
+ * blocks. The token attends to every block whose score is not BLOCK_LEFT_OUT. */
 float *block_scores_of(const cpu_exec *c, const ubatch_item *item, int token, int head);
 #define BLOCK_LEFT_OUT (-INFINITY)
 
 /* The first position that a token at `pos` attends to. */
 int64_t attn_first_seen(const attn_layer *a, int64_t pos);
-/* What scores of a token at `pos` are multiplied by. */
+/* The factor of the scores of a token at `pos`. */
 float attn_score_scale(const cpu_exec *c, const attn_layer *a, int64_t pos);
-/* out [v_dim] = the softmax state (m, l, acc [v_dim]) of one query, divided by its sum. */
+/* out [v_dim] = the result of one query from its softmax state (m, l, acc [v_dim]). */
 void attn_finish_query(const cpu_exec *c, const attn_layer *a, int head, float *out,
                        const float *acc, float m, float l);
 
-/* cpu_latent_prompt.c: compressed attention with keys and values of every head made of the cached
- * rows. */
+/* cpu_latent_prompt.c: whether this ubatch expands the cached rows of compressed attention to keys
+ * and values of every head, and attention that does. */
 bool attn_expands(const cpu_exec *c, int layer);
 void attn_run_expanded(cpu_exec *c, const plan_step *s, const attn_layer *a, int ith);
 

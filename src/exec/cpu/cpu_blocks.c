@@ -1,9 +1,9 @@
 /* cpu_blocks.c: sparse attention (MiniMax-M3): which blocks of positions a token attends to.
  *
- * A block's score is the highest product of a head's index query with the index keys of its
- * positions. Scores of a ubatch are kept in its sessions (block_scores): first all are made, a task
- * being a few tokens and a range of blocks, then the best are chosen, a task being a token and a
- * head of keys. Tokens that attend to all blocks have none. */
+ * A block's score is the highest product of a head's index query and the index keys of the block's
+ * positions. Sessions keep the scores of a ubatch (block_scores). A first phase computes all
+ * scores: a task is a few tokens and a range of blocks. A second phase chooses the best blocks: a
+ * task is a token and a KV head. Tokens that attend to all blocks have no scores. */
 #include <math.h>
 #include <string.h>
 
@@ -38,7 +38,8 @@ float *block_scores_of(const cpu_exec *c, const ubatch_item *item, int token, in
 
 /* ---- queries and keys ------------------------------------------------------------------------ */
 
-/* Head h of a token's queries; behind them the key, which is cached. */
+/* Norms and rotates head h of a token's index queries. The head behind the last one is the index
+ * key, which goes to the cache. */
 static void store_head(cpu_exec *c, const plan_step *s, const args_rope *a, int64_t row, int h) {
     const model_hparams *hp = &c->model->hp;
     const float *cs = c->angles + (row * ROPE_SETS + (int64_t)a->set) * hp->n_rot;
@@ -62,10 +63,10 @@ void cpu_exec_index_store(cpu_exec *c, const plan_step *s, const args_rope *a) {
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
-enum { SCORE_POSITIONS = 4096 }; /* of a task: whole blocks of so many in all, or one */
+enum { SCORE_POSITIONS = 4096 }; /* per task: whole blocks, at least one */
 
-/* An item's tokens [first, n_tokens) do not attend to all blocks; `tile` of them are a task's, with
- * a `part` of the blocks. */
+/* Tokens [first, n_tokens) of an item do not attend to all blocks. A task scores `part` blocks for
+ * `tile` of these tokens. */
 typedef struct score_split {
     int first, tile, n_tiles;
     int64_t part, n_parts;
@@ -131,7 +132,7 @@ static void score_blocks(cpu_exec *c, const plan_step *s, int64_t size, const ub
 
 /* ---- the best -------------------------------------------------------------------------------- */
 
-/* Grows with the number. */
+/* Maps floats to integers in the same order. */
 static uint32_t ordered(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -144,9 +145,9 @@ static int64_t count_from(const float *score, int64_t n, uint32_t least) {
     return count;
 }
 
-/* Leaves `top` of n > top blocks in: of equal ones the first. */
+/* Keeps the `top` best of n > top blocks; among equal scores the first. */
 static void keep_best(float *score, int64_t n, const plan_blocks *b) {
-    uint32_t cut = 0; /* the largest number that `top` of them reach, bit by bit */
+    uint32_t cut = 0; /* the largest number that at least `top` scores reach, found bit by bit */
     for (int64_t i = 0; i < b->local; i++) score[n - 1 - i] = INFINITY;
     for (uint32_t bit = 0x80000000u; bit > 0; bit >>= 1)
         if (count_from(score, n, cut | bit) >= b->top) cut |= bit;

@@ -7,7 +7,7 @@
 
 enum { SELECT_ROWS = 256 }; /* neurons that a thread scores at a time; whole words of bits */
 
-/* Bits of neurons [r0, r1), r0 a multiple of 32, from a token's scores. */
+/* Writes the bits of neurons [r0, r1) from a token's scores; r0 is a multiple of 32. */
 static void write_bits(const plan_ffn *f, const float *score, int64_t r0, int64_t r1,
                        uint32_t *bits) {
     for (int64_t word = r0 / 32; word * 32 < r1; word++) {
@@ -31,7 +31,7 @@ void cpu_exec_select(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith
     }
 }
 
-/* A helper's part of the bits that came from the layer's primary. */
+/* Passes to a helper GPU its part of the bits that came from the layer's primary. */
 static void pass_bits(const cpu_exec *c, const plan_step *s, int64_t col) {
     const plan_ffn *f = plan_gpu_ffn(c->plan, s->device, s->layer);
     const uint32_t *from = gpu_exec_received_bits(cpu_exec_gpu(c, s->layer), s->layer, col);
@@ -45,7 +45,7 @@ static void pass_bits(const cpu_exec *c, const plan_step *s, int64_t col) {
     }
 }
 
-/* Of the choices of a ubatch of few tokens none is of the GPU's experts. */
+/* Whether a ubatch of few tokens chose no expert of the GPU. */
 static bool has_no_remote(const cpu_exec *c, const plan_experts *e, int layer) {
     if (c->ubatch.n_tokens > GPU_MAX_COLS) return false;
     for (int64_t i = 0; i < (int64_t)c->ubatch.n_tokens * e->n_used; i++)
@@ -53,7 +53,7 @@ static bool has_no_remote(const cpu_exec *c, const plan_experts *e, int layer) {
     return true;
 }
 
-/* Where there is nothing to do neither device writes a buffer that the other may still read. */
+/* If there is nothing to do, neither device writes a buffer that the other may still read. */
 void cpu_exec_send(cpu_exec *c, const plan_step *s, const args_message *a) {
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (a->experts && a->experts->primary == SIDE_CPU && has_no_remote(c, a->experts, s->layer)) {
@@ -61,7 +61,7 @@ void cpu_exec_send(cpu_exec *c, const plan_step *s, const args_message *a) {
         gpu_exec_raise(c->gpus[s->device], a->exchange, true);
         return;
     }
-    if (s->layer == c->idle_layer) return; /* no answer is waited for */
+    if (s->layer == c->idle_layer) return; /* no answer follows */
     int64_t n = plan_message_width(c->plan, s->in), ld = c->plan->width[s->in];
     float *to = gpu_exec_outgoing(c->gpus[s->device], s->in);
     bool passes = a->bits && c->plan->splits[s->layer].primary == SIDE_GPU;
@@ -75,7 +75,7 @@ void cpu_exec_send(cpu_exec *c, const plan_step *s, const args_message *a) {
 void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a) {
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (c->trace) c->trace->wait_end = clock_seconds();
-    if (s->layer == c->idle_layer) return; /* the GPU has no answer */
+    if (s->layer == c->idle_layer) return; /* the GPU sends no answer */
     if (!gpu_exec_wait(c->gpus[s->device], a->exchange)) {
         atomic_store_explicit(&c->gpu_lost, true, memory_order_relaxed);
         return;

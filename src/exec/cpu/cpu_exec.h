@@ -1,10 +1,10 @@
-/* cpu_exec.h: the CPU's side of a context: a function per step of the plan and way to run it, and
- * what these functions read. The engine fills in a cpu_exec and runs the steps.
+/* cpu_exec.h: the CPU's side of a context: the functions that run the steps of a plan, and the
+ * state that they work on. The engine fills in a cpu_exec and runs the steps.
  *
- * All threads of a ubatch call the function of a step with their number; each takes pieces of its
- * work (pool_take) until there are none, and the forward loop ends the step with a barrier. Steps
- * that are one piece of work are called by one thread only. Which function a step runs, by
- * operation and kernel, stands in ops.def. */
+ * ops.def says which function runs an operation with a kernel. All threads of a ubatch call the
+ * function of a step; each takes pieces of the work (pool_take) until none are left, and the
+ * forward loop ends the step with a barrier. Only one thread calls the function of a step that is
+ * one piece of work. */
 #ifndef EXEC_CPU_EXEC_H
 #define EXEC_CPU_EXEC_H
 
@@ -22,7 +22,7 @@
 
 /* What the CPU's steps work on; the calling thread writes it before the workers start. */
 typedef struct cpu_exec {
-    const model *model; /* as it was opened, or as the pager has it */
+    const model *model; /* as opened, or the pager's copy of it */
     plan *plan;         /* NULL: the context lost its GPU and could not fall back to the CPU */
     cpu_kernels kernels;
     pool *pool;
@@ -33,7 +33,7 @@ typedef struct cpu_exec {
     expert_adapter *adapter;   /* NULL: experts stay where they are */
     engine_trace *trace;       /* NULL: none */
     activity_counts *activity; /* NULL: nothing is counted */
-    gpu_exec *const *gpus;     /* [PLAN_MAX_DEVICES]; NULL: one without work */
+    gpu_exec *const *gpus;     /* [PLAN_MAX_DEVICES]; NULL: the GPU has no work */
 
     /* Working memory. */
     float *buf[BUF_COUNT];                     /* [n_batch][plan->width], LOGITS [n_logits] */
@@ -47,13 +47,13 @@ typedef struct cpu_exec {
     ubatch_experts experts;
 
     engine_ubatch ubatch;
-    int idle_layer;       /* of the ubatch: the last one whose exchange has nothing to do */
+    int idle_layer;       /* of the ubatch: the last layer whose exchange has nothing to do */
     int64_t n_received;   /* messages of GPUs since the forward pass began */
     atomic_bool gpu_lost; /* during a ubatch: a GPU timed out */
     atomic_int bad_step; /* of a ubatch: the first norm whose input was not finite; INT_MAX: none */
 } cpu_exec;
 
-enum { CPU_EXEC_NO_LAYER = -2 }; /* -1: before and after the layers */
+enum { CPU_EXEC_NO_LAYER = -2 }; /* -1: steps before and after the layers */
 
 /* ---- functions of ops.def (ith: the calling thread) ------------------------------------------ */
 
@@ -114,24 +114,24 @@ void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a);
 
 /* ---- other functions that the engine calls --------------------------------------------------- */
 
-/* Hidden states of the ubatch's rows that are wanted, where the head is on the CPU. After its
- * steps, on the calling thread: few rows, or little work next to a prefill. */
+/* Writes the hidden states of the wanted rows where the head is on the CPU. The calling thread does
+ * it after the steps: there are few rows, or the work is small compared with prefill. */
 void cpu_exec_hidden(cpu_exec *c);
 
-/* A session's room for what OP_FIND_BLOCKS finds. PI_ERR_NOMEM. */
+/* Allocates a session's scores for OP_FIND_BLOCKS. PI_ERR_NOMEM. */
 pi_status block_scores_create(block_scores *b, const model_hparams *hp, int n_batch, int64_t n_ctx,
                               pi_error *err);
-void block_scores_free(block_scores *b); /* a zeroed one is fine */
+void block_scores_free(block_scores *b); /* *b may be zeroed */
 
-/* Experts of a layer that a ubatch uses, where activity is watched: any number of times each. */
+/* Counts the experts that a ubatch uses in a layer, if activity is counted; experts may repeat. */
 void cpu_exec_watch_experts(cpu_exec *c, int layer, const int32_t *experts, int n);
 
-/* The GPU that a layer belongs to; NULL: it has no work. */
+/* The GPU that a layer belongs to; NULL: that GPU has no work. */
 static inline gpu_exec *cpu_exec_gpu(const cpu_exec *c, int layer) {
     return c->gpus[c->plan->splits[layer].device];
 }
 
-/* RoPE angles of the position of a row of the ubatch. */
+/* Computes the RoPE angles for the position of a row of the ubatch. */
 static inline void cpu_exec_fill_angles(cpu_exec *c, int64_t row) {
     rope_fill(&c->rope, c->ubatch.item_of_row[row]->session->kv.n_ctx, c->ubatch.positions[row],
               c->angles + row * ROPE_SETS * c->model->hp.n_rot);
@@ -139,7 +139,8 @@ static inline void cpu_exec_fill_angles(cpu_exec *c, int64_t row) {
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* A way to multiply: how its activations lie, and y[c * ldy + r] for rows [r0, r1) of a matrix. */
+/* A way to multiply: the layout of its activations, and a function that computes y[c * ldy + r] for
+ * rows [r0, r1) of a matrix. */
 typedef struct cpu_exec_product {
     cpu_act_layout layout;
     void (*run)(const cpu_mat_kernels *mk, const cpu_mat *w, int64_t r0, int64_t r1,
@@ -147,7 +148,7 @@ typedef struct cpu_exec_product {
 } cpu_exec_product;
 extern const cpu_exec_product cpu_exec_by_vector, cpu_exec_by_tile;
 
-/* What the ubatch's tokens run a step as. */
+/* The form in which the ubatch runs a step. */
 static inline plan_form cpu_exec_form(const cpu_exec *c, const plan_step *s) {
     bool head = s - c->plan->steps >= c->plan->n_layer_steps;
     return head ? c->ubatch.head_form : c->ubatch.form;
@@ -165,10 +166,11 @@ static inline cpu_act_layout cpu_exec_layout(const cpu_exec *c, const plan_step 
 /* The activations of n_cols vectors of n elements in a slot. */
 cpu_act cpu_exec_slot_act(const cpu_exec *c, int slot, cpu_act_kind kind, cpu_act_layout layout,
                           int64_t n, int64_t n_cols);
-/* Scale and bias of rows [r0, r1) of one product; y points at row r0. */
+/* Applies scale and bias to rows [r0, r1) of one product; y points at row r0. */
 void cpu_exec_finish_column(const cpu_exec *c, const plan_matrix *pm, float *y, int64_t r0,
                             int64_t r1);
-/* Rows [r0, r1) of one matrix for all columns, with scale and bias, into its buffer. */
+/* Computes rows [r0, r1) of one product for all columns, with scale and bias, into the buffer of
+ * the matrix. */
 static inline void cpu_exec_multiply(cpu_exec *c, const cpu_exec_product *by, const plan_matrix *pm,
                                      const cpu_act *x, int64_t r0, int64_t r1, int ith) {
     int64_t first = pm->out == BUF_LOGITS ? c->ubatch.first_logits_row : 0;
@@ -179,22 +181,24 @@ static inline void cpu_exec_multiply(cpu_exec *c, const cpu_exec_product *by, co
     for (int64_t col = 0; col < x->n_cols; col++)
         cpu_exec_finish_column(c, pm, y + col * ldy + r0, r0, r1);
 }
-/* [j0, j1) of one token's product with a down matrix of rows: scale and bias, then X +=. */
+/* Finishes elements [j0, j1) of one token's product with a down matrix of rows: applies scale and
+ * bias, then adds them to X if the step does. */
 void cpu_exec_finish_down(cpu_exec *c, const plan_step *s, const plan_ffn *f, int64_t col,
                           int64_t j0, int64_t j1);
-/* Predictor scores of neurons [r0, r1) for all tokens: token k's at y + k * ldy. */
+/* Computes the predictor scores of neurons [r0, r1) for all tokens; those of token k start at y + k
+ * * ldy. */
 void cpu_exec_scores(cpu_exec *c, const cpu_exec_product *by, const plan_ffn *f, int64_t r0,
                      int64_t r1, float *y, int64_t ldy, int ith);
 
-/* gate[i] = f(gate[i]) * up[i], in the form that the architecture has; up, which may be
- * overwritten, NULL: f(gate[i]). */
+/* gate[i] = f(gate[i]) * up[i] with the activation of the architecture, or f(gate[i]) if up is
+ * NULL. up may be overwritten. */
 void cpu_exec_activate(const cpu_exec *c, float *gate, float *up, int64_t n);
 
 /* The layout of an expert's activations. */
 cpu_act_layout cpu_exec_expert_layout(const cpu_exec *c, cpu_act_kind kind, int64_t n_pairs);
 
-/* Chunks of a range of rows: each takes half of a thread's fair share of the remaining rows, within
- * limits, in whole row tiles (guided self-scheduling; Polychronopoulos and Kuck 1987). */
+/* Chunks of a range of rows. Each takes half of a thread's fair share of the remaining rows, within
+ * limits and in whole row tiles (guided self-scheduling; Polychronopoulos and Kuck 1987). */
 typedef struct row_chunks {
     int64_t total, least, most;
     int nth;
@@ -213,7 +217,7 @@ static inline float cpu_exec_sigmoid(float x) {
     return 1 / (1 + expf(-x));
 }
 
-/* Whether a predictor selects neuron r of those that it scored; NaN counts as yes. */
+/* Whether the predictor selects neuron r; a score of NaN selects it. */
 static inline bool cpu_exec_selects(const plan_ffn *f, const float *score, int64_t r) {
     float value = f->score_bias ? score[r] + f->score_bias[r] : score[r];
     return !(value < f->threshold);

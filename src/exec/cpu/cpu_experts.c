@@ -1,11 +1,11 @@
 /* cpu_experts.c: the matmuls of a mixture of experts, over the pairs of tokens and experts that
  * cpu_route.c has sorted. The rows of all active experts form one range, which the threads share in
- * chunks, so that none waits for the last expert and there is no barrier between experts. An expert
- * that many tokens use takes the tiled kernels, as the products of prefill do; an expert that a
- * single token uses reads the vector that the norm has quantized.
+ * chunks, so no thread waits for the last expert and no barrier separates experts. An expert of
+ * many tokens uses the tiled kernels, like matmuls in prefill; an expert of a single token reads
+ * the vector that the norm has quantized.
  *
  * Where activations have exact zeros, an expert of few tokens reads rows of up only for neurons
- * that are active for any of its tokens, and rows of down likewise where down has a row per neuron.
+ * that are active for any of its tokens, and likewise rows of down if down has a row per neuron.
  * Sums do not change: the other neurons add zero. */
 #include <math.h>
 #include <string.h>
@@ -18,12 +18,13 @@ static int pairs_of(const ubatch_experts *x, int expert) {
     return x->first[expert + 1] - x->first[expert];
 }
 
-/* An expert's own choice, by its number of tokens: it differs from expert to expert of a ubatch. */
+/* Experts of a ubatch have different numbers of tokens, so each has a layout that suits its
+ * number. */
 cpu_act_layout cpu_exec_expert_layout(const cpu_exec *c, cpu_act_kind kind, int64_t n_pairs) {
     return n_pairs >= c->kernels.tiled[kind].from ? CPU_ACT_PANELS : CPU_ACT_COLUMNS;
 }
 
-/* The norm has put the input of an expert of a single token into a separate column. */
+/* Whether the expert has a single token and reads the column that the norm has quantized. */
 static bool reads_norm(const cpu_exec *c, int expert) {
     return c->experts.from_norm && pairs_of(&c->experts, expert) == 1;
 }
@@ -54,7 +55,7 @@ static cpu_act hidden_of(const cpu_exec *c, const plan_experts *e, cpu_act_kind 
     return pairs_act(c, kind, e->n_ff, expert, x->hidden[kind], x->hidden_at[kind][expert]);
 }
 
-/* A panel's worth of an expert's pairs. */
+/* At most a panel of an expert's pairs. */
 typedef struct pair_range {
     int expert, begin, end; /* among the expert's pairs */
 } pair_range;
@@ -78,7 +79,7 @@ static float *pair_row(const cpu_exec *c, plan_buffer b, int pair) {
     return c->buf[b] + (int64_t)pair * c->plan->width[b];
 }
 
-/* The weight of a pair, found among the token's few. */
+/* The weight of a pair, found among the few pairs of its token. */
 static float weight_of(const cpu_exec *c, const plan_experts *e, int pair) {
     const ubatch_experts *x = &c->experts;
     const int32_t *pairs = x->pair + (int64_t)x->token[pair] * e->n_used;
@@ -116,7 +117,7 @@ void cpu_exec_experts_quantize(cpu_exec *c, const plan_step *s, const plan_exper
         for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
             if (!(e->down_kinds & (1u << k))) continue;
             cpu_act act = hidden_of(c, e, (cpu_act_kind)k, r.expert);
-            if (e->down_rows && act.layout == CPU_ACT_COLUMNS) continue; /* floats are read */
+            if (e->down_rows && act.layout == CPU_ACT_COLUMNS) continue; /* floats */
             c->kernels.act_encode(pair_row(c, s->in, c->experts.first[r.expert]),
                                   c->plan->width[s->in], r.begin, r.end, &act);
         }
@@ -129,11 +130,11 @@ static int64_t padded(int64_t rows) {
     return (rows + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
 }
 
-/* The active experts' rows form one range; threads take chunks of it. Rows [r0, r1) of the i-th
- * expert are in the chunk. */
+/* The rows of the active experts form one range; threads take chunks of it. take_rows finds rows
+ * [r0, r1) of the next expert in the chunk. */
 typedef struct expert_rows {
     row_chunks chunks;
-    int64_t n;          /* rows of an expert; each begins at a whole tile of the range */
+    int64_t n;          /* rows of an expert; each expert begins at a whole tile of the range */
     int64_t begin, end; /* the chunk */
     int i;              /* the next expert in it */
     int expert;
@@ -155,7 +156,7 @@ static bool take_rows(cpu_exec *c, expert_rows *w) {
             int64_t base = w->i * padded(w->n);
             w->r0 = w->begin > base ? w->begin - base : 0;
             w->r1 = w->end - base < w->n ? w->end - base : w->n;
-            if (w->r0 >= w->r1) continue; /* only what fills up a tile */
+            if (w->r0 >= w->r1) continue; /* only the padding of a tile */
             w->expert = c->experts.active[w->i++];
             return true;
         }
@@ -164,7 +165,7 @@ static bool take_rows(cpu_exec *c, expert_rows *w) {
     }
 }
 
-/* Scale and bias of elements [r0, r1) of the result of one expert, n elements long, for all its
+/* Applies scale and bias to elements [r0, r1) of an expert's result of n elements, for all its
  * pairs. */
 static void finish(cpu_exec *c, const plan_matrix *m, int64_t n, const float *scales, int expert,
                    int64_t r0, int64_t r1) {
@@ -177,7 +178,7 @@ static void finish(cpu_exec *c, const plan_matrix *m, int64_t n, const float *sc
     }
 }
 
-/* The expert's rows of a matrix, once they are in memory. */
+/* The expert's rows of a matrix; waits until they are in memory. */
 static cpu_mat rows_of_expert(cpu_exec *c, const plan_step *s, const plan_matrix *m, int expert) {
     cpu_mat w = m->w;
     w.data = c->paging && paging_has_experts(c->paging, s->layer)
@@ -186,14 +187,15 @@ static cpu_mat rows_of_expert(cpu_exec *c, const plan_step *s, const plan_matrix
     return w;
 }
 
-/* n of these rows (of a down with a row per neuron: columns) are not needed any more. */
+/* Tells the pager that n of these rows (columns, if down has a row per neuron) are not needed any
+ * more. */
 static void used_rows(cpu_exec *c, const plan_step *s, const plan_matrix *m, int expert,
                       int64_t n) {
     if (c->paging && paging_has_experts(c->paging, s->layer))
         paging_expert_used(c->paging, s->layer, m, expert, n);
 }
 
-/* Rows [r0, r1) of one expert for all its pairs, with scale and bias. */
+/* Computes rows [r0, r1) of an expert's product for all its pairs, with scale and bias. */
 static void product(cpu_exec *c, const plan_step *s, const plan_matrix *m, const float *scales,
                     int expert, const cpu_act *x, int64_t r0, int64_t r1, int ith) {
     const cpu_mat_kernels *mk = &c->kernels.mat[m->w.type];
@@ -208,7 +210,7 @@ static void product(cpu_exec *c, const plan_step *s, const plan_matrix *m, const
     finish(c, m, m->w.n_out, scales, expert, r0, r1);
 }
 
-/* with_up: times up, where there is a gate. */
+/* with_up: also multiplies by up, if there is a gate. */
 static void activate(cpu_exec *c, const plan_experts *e, bool with_up, int expert, int64_t r0,
                      int64_t r1) {
     const ubatch_experts *x = &c->experts;
@@ -219,7 +221,8 @@ static void activate(cpu_exec *c, const plan_experts *e, bool with_up, int exper
     }
 }
 
-/* Neurons [r0, r1) of an expert that are active for any of its pairs; NaN is active. Or all. */
+/* Lists the neurons in [r0, r1) that are active for any pair of the expert (NaN is active), or
+ * all. */
 static int64_t list_active(const cpu_exec *c, bool all, int expert, int64_t r0, int64_t r1,
                            int32_t *rows) {
     const ubatch_experts *x = &c->experts;
@@ -233,8 +236,8 @@ static int64_t list_active(const cpu_exec *c, bool all, int expert, int64_t r0, 
     return n;
 }
 
-/* Hidden values of neurons [r0, r0 + n_rows): the n listed neurons are active, their activations
- * are multiplied by their rows of up. */
+/* Computes the hidden values of neurons [r0, r0 + n_rows): multiplies the activations of the n
+ * listed neurons, which are active, by their products with up. */
 static void multiply_listed(cpu_exec *c, const plan_experts *e, const cpu_mat *w, const cpu_act *x,
                             int expert, int64_t r0, int64_t n_rows, int64_t n, int ith) {
     thread_scratch *t = &c->scratch[ith];
@@ -303,8 +306,8 @@ typedef struct down_piece {
     int64_t j0, j1;
 } down_piece;
 
-/* Elements per piece. Of an expert of few tokens whole rows, if there are enough of them for all
- * threads: a row's beginning costs more than what follows. */
+/* Elements per piece. An expert of few tokens takes whole rows if there are enough experts for all
+ * threads: the start of a row costs more than the rest. */
 static int64_t piece_width(const cpu_exec *c, const cpu_act *h, int64_t n) {
     if (h->layout == CPU_ACT_PANELS) return CPU_COL_TILE;
     int64_t n_pieces = 1 + (2 * c->ubatch.nth - 1) / c->experts.n_active;
@@ -327,7 +330,7 @@ static bool take_piece(cpu_exec *c, const plan_experts *e, cpu_act_kind kind, do
     return false;
 }
 
-/* Sums rows of active neurons. */
+/* Sums the rows of down of active neurons. */
 static void sum_active(cpu_exec *c, const plan_step *s, const plan_experts *e, const down_piece *p,
                        int ith) {
     thread_scratch *t = &c->scratch[ith];
@@ -392,7 +395,7 @@ void cpu_exec_experts_down(cpu_exec *c, const plan_step *s, const plan_experts *
 
 /* ---- the sum --------------------------------------------------------------------------------- */
 
-/* Terms are added in the order in which the experts were chosen. */
+/* Adds terms in the order in which the experts were chosen. */
 static void sum_token(cpu_exec *c, const plan_step *s, const plan_experts *e, int64_t row) {
     const ubatch_experts *x = &c->experts;
     int64_t n = c->model->hp.n_embd;

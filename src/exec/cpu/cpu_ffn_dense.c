@@ -1,8 +1,8 @@
 /* cpu_ffn_dense.c: FFN layers that compute all neurons: dense layers, and sparse layers in ubatches
  * of many tokens, which need nearly every neuron for one token or another. A sparse layer then sets
- * the neurons that a token did not select to zero, so that the answer is that of cpu_ffn_sparse.c.
+ * the neurons that a token did not select to zero, so the result is that of cpu_ffn_sparse.c.
  *
- * Gate and up of the same neurons are in one chunk, so that the activation finds both in cache. */
+ * Gate and up of the same neurons are in one chunk, so the activation finds both in the cache. */
 #include <math.h>
 
 #include "cpu_exec.h"
@@ -20,8 +20,8 @@ static size_t inputs_of(const cpu_exec *c, const plan_step *s, cpu_act_layout la
     return row_bytes;
 }
 
-/* Gate and up of gpt-oss, scaled so that silu(gate) * up is its activation:
- * x / (1 + e^-ax) = silu(ax) / a. */
+/* Clamps gate and up of gpt-oss, and scales them so that silu(gate) * up is its activation: x / (1
+ * + e^-ax) = silu(ax) / a. */
 static void clamp_pair(float *gate, float *up, int64_t n) {
     const float limit = 7, alpha = 1.702f;
     for (int64_t i = 0; i < n; i++) {
@@ -57,7 +57,8 @@ void cpu_exec_ffn_in(cpu_exec *c, const plan_step *s, int ith) {
 
 /* ---- a cutoff that depends on all neurons ---------------------------------------------------- */
 
-/* The mean, and the standard deviation around it (of all values, not of a sample of them). */
+/* The mean of x, or with minus = mean and `squared` the variance, of all values, not of a
+ * sample. */
 static float mean_of(const float *x, int64_t n, float minus, bool squared) {
     enum { LANES = 8 };
     float part[LANES] = {0}, sum = 0;
@@ -70,8 +71,8 @@ static float mean_of(const float *x, int64_t n, float minus, bool squared) {
     return sum / (float)n;
 }
 
-/* Gaussian top-k: were the values normally distributed, a fixed share of them would be left. NaN
- * stays NaN. */
+/* Gaussian top-k: if values were normally distributed, a fixed share of them would exceed the
+ * cutoff. NaN stays NaN. */
 void cpu_exec_top_k(cpu_exec *c, const plan_step *s, const args_top_k *a) {
     const model_hparams *hp = &c->model->hp;
     int64_t col, n = c->model->layers[s->layer].hp.n_ff;
@@ -100,7 +101,7 @@ static void drop_by_message(const cpu_exec *c, int layer, const plan_ffn *f, int
         if (!cpu_exec_is_selected(bits, f->first + r)) a[r] = 0;
 }
 
-/* Sets to zero what token `col` did not select, and activations that count as zero. */
+/* Sets the neurons that token `col` did not select to zero, and activations that count as zero. */
 static void mask(const cpu_exec *c, int layer, const plan_ffn *f, int64_t col, int64_t r0,
                  int64_t r1, float *a) {
     for (int64_t r = r0; r < r1; r++)
@@ -117,7 +118,7 @@ static void mask(const cpu_exec *c, int layer, const plan_ffn *f, int64_t col, i
     }
 }
 
-/* Hidden values of rows [r0, r1) from gate and up, in the buffer of gate. */
+/* Computes the hidden values of neurons [r0, r1) from gate and up, in the buffer of gate. */
 static void mask_hidden(cpu_exec *c, const plan_step *s, const plan_ffn *f, int64_t r0,
                         int64_t r1) {
     const model_hparams *hp = &c->model->hp;
@@ -152,7 +153,7 @@ void cpu_exec_ffn_masked(cpu_exec *c, const plan_step *s, const plan_ffn *f, int
     }
 }
 
-/* All rows of down: the product runs over neurons. */
+/* Multiplies by all rows of down: the product sums over neurons. */
 void cpu_exec_ffn_down_tiled(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith) {
     const plan_matrix *down = &f->down;
     const cpu_mat_t_kernels *mk = &c->kernels.mat_t[down->w.type];

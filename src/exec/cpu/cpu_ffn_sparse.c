@@ -1,20 +1,20 @@
 /* cpu_ffn_sparse.c: the sparse FFN layer, which reads only the weights of active neurons. The
  * engine exists for it.
  *
- * A layer's neurons are cut into parts. A thread takes a part and does everything for it without a
- * barrier:
+ * A layer's neurons are divided into parts. A thread takes a part and does everything for it
+ * without a barrier:
  *
  *   select  the part's neurons: all, or those with a predictor score above the threshold, or those
  *           whose bit came from the other device
- *   gate    rows of gate of the selected neurons, and the activation; what does not fire is dropped
+ *   gate    rows of gate of the selected neurons, and the activation; inactive neurons are dropped
  *   up      rows of up of the active neurons
  *   down    their rows of down, summed into the part's vector
  *
- * and cpu_exec_ffn_down_rows adds up the parts' vectors in order. plan_ffn.c makes the steps. One
- * token keeps lists of neurons. Several tokens share the rows that any of them selected; a mask
- * says which tokens selected a row: activations are zero outside of a token's selected neurons by
- * definition, not approximately, also where another token has the neuron computed. Ubatches of many
- * tokens need nearly all neurons: cpu_ffn_dense.c. */
+ * Then cpu_exec_ffn_down_rows adds up the parts' vectors in order. plan_ffn.c makes the steps. For
+ * one token a part keeps a list of neurons. Several tokens share the rows that any of them
+ * selected, and a mask says which tokens selected a row: a neuron that a token did not select is
+ * exactly zero for that token, even if it is computed for another one. Ubatches of many tokens need
+ * nearly all neurons: cpu_ffn_dense.c. */
 #include <math.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ enum { DOWN_SLICE = 512 }; /* floats of the output that a thread adds up at a ti
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
-/* Rows [r0, r0 + n) of a matrix as a matrix. */
+/* Rows [r0, r0 + n) of a matrix, as a matrix. */
 static cpu_mat row_range(const cpu_mat *w, int64_t r0, int64_t n) {
     cpu_mat part = *w;
     part.data = (const uint8_t *)w->data + (size_t)r0 * w->row_bytes;
@@ -56,7 +56,7 @@ void cpu_exec_scores(cpu_exec *c, const cpu_exec_product *by, const plan_ffn *f,
 
 /* ---- a part ---------------------------------------------------------------------------------- */
 
-/* A part in work. Columns are tokens; column k of gate starts at gate + k * ld. */
+/* A part that a thread computes. Columns are tokens; column k of gate starts at gate + k * ld. */
 typedef struct part_work {
     cpu_exec *c;
     const plan_step *s;
@@ -65,7 +65,7 @@ typedef struct part_work {
     int64_t r0, n_rows, ld;
     int part, n_cols, ith;
     int64_t n;   /* neurons left, t->rows[0 .. n) */
-    bool picked; /* these are rows of a cache: paging_neuron has their numbers */
+    bool picked; /* the rows are those of a cache; paging_neuron has their neurons */
 } part_work;
 
 static void begin_part(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith, int64_t part,
@@ -84,9 +84,9 @@ static void begin_part(cpu_exec *c, const plan_step *s, const plan_ffn *f, int i
 
 typedef void select_part(part_work *w);
 
-/* The next part of the step with its selected neurons; false when all are taken. Where neurons come
- * from the drive, all parts are selected first, which requests what is missing, and taken a second
- * time when it is there. */
+/* Takes the next part of the step with its selected neurons; false when all parts are taken. If
+ * neurons come from the drive, a first round selects the neurons of all parts and requests those
+ * that are missing; a second round takes each part when its neurons have arrived. */
 static bool take_part(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith,
                       select_part *select, part_work *w) {
     bool picked = c->paging && paging_picks(c->paging, s->layer);
@@ -111,7 +111,7 @@ static void select_all(part_work *w) {
     for (int64_t i = 0; i < w->n; i++) w->t->rows[i] = (int32_t)(w->r0 + i);
 }
 
-/* Scores of the part's neurons, where gate will be; the bias that is added to them is returned. */
+/* Computes the scores of the part's neurons in t->gate; returns the bias to be added, or NULL. */
 static const float *score_part(part_work *w) {
     const plan_ffn *f = w->ffn;
     cpu_exec_scores(w->c, &cpu_exec_by_vector, f, w->r0, w->r0 + w->n_rows, w->t->gate, w->ld,
@@ -124,7 +124,7 @@ static int32_t neuron_at(const part_work *w, int64_t i) {
     return w->picked ? paging_neuron(w->c->paging, w->s->layer, row) : row;
 }
 
-/* Scale and bias of non-contiguous rows. */
+/* Applies scale and bias to non-contiguous rows. */
 static void finish_rows(const part_work *w, const plan_matrix *pm, float *y) {
     float before = pm->scale_last ? 1 : pm->scale, after = pm->scale_last ? pm->scale : 1;
     if (!pm->bias && pm->scale == 1) return;
@@ -132,7 +132,7 @@ static void finish_rows(const part_work *w, const plan_matrix *pm, float *y) {
         y[i] = (y[i] * before + (pm->bias ? pm->bias[neuron_at(w, i)] : 0)) * after;
 }
 
-/* The product of the neurons that are left, into columns at `y`. */
+/* Multiplies the rows of the neurons that are left, into columns at `y`. */
 static void multiply_rows(const part_work *w, const plan_matrix *pm, float *y) {
     const cpu_mat_kernels *mk = &w->c->kernels.mat[pm->w.type];
     cpu_act x = cpu_exec_slot_act(w->c, PLAN_SLOT_MAIN, mk->act, CPU_ACT_COLUMNS, pm->w.n_in,
@@ -153,7 +153,7 @@ static bool has_up(const part_work *w) {
     return w->s->n_matrices > 1 || w->ffn->given;
 }
 
-/* Of all neurons of the part: none was left out before. */
+/* Copies the activations of all neurons of the part: no neuron has been left out yet. */
 static void take_given(part_work *w) {
     for (int c = 0; c < w->n_cols; c++)
         memcpy(w->t->gate + c * w->ld, cpu_exec_row(w->c, BUF_GATE, c) + w->r0,
@@ -188,7 +188,8 @@ static void multiply_up(part_work *w) {
     }
 }
 
-/* Rows of down that are read: those with a factor of 0 are left out, also in mode dense. */
+/* The number of rows of down that are read: those with a factor of 0 are left out, also in mode
+ * dense. */
 static int64_t count_summed(const part_work *w) {
     int64_t n = 0;
     for (int64_t i = 0; i < w->n; i++) {
@@ -282,8 +283,8 @@ void cpu_exec_ffn_sparse_one(cpu_exec *c, const plan_step *s, const plan_ffn *f,
 
 /* ---- several tokens -------------------------------------------------------------------------- */
 
-/* All neurons of the part, with a bit per token that selected them in t->mark: those that any did
- * stay. */
+/* Keeps the neurons that any token selected. At first t->mark has an element for every neuron of
+ * the part, with a bit per token that selected it. */
 static void keep_marked(part_work *w) {
     thread_scratch *t = w->t;
     w->n = 0;
@@ -333,7 +334,7 @@ static void select_union(part_work *w) {
     }
 }
 
-/* Keeps neurons that fired for any token; for the others' columns they are zero. */
+/* Keeps the neurons that are active for any token; in the columns of other tokens they are zero. */
 static void keep_active_union(part_work *w) {
     thread_scratch *t = w->t;
     int64_t kept = 0;

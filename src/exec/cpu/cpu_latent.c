@@ -1,14 +1,14 @@
-/* cpu_latent.c: steps of compressed attention (plan_latent.c): matrices of single heads, and the
- * row that is cached. A head's input is quantized by every thread that multiplies it, which costs
- * less than a barrier: it has a few hundred elements, the matrix as many rows. */
+/* cpu_latent.c: steps of compressed attention (plan_latent.c): a matrix per head, and the row that
+ * is cached. Every thread that multiplies by a head's matrix quantizes the head's input. That costs
+ * less than a barrier: the input has a few hundred elements, the matrix as many rows. */
 #include <string.h>
 
 #include "cpu_attention.h"
 
 /* ---- a matrix per head ----------------------------------------------------------------------- */
 
-/* Rows of a head's matrix that are one piece of work: whole heads where there are enough of them.
- */
+/* Rows of a head's matrix per piece of work: all of them if there are enough heads for all
+ * threads. */
 static int64_t rows_per_piece(const cpu_exec *c, int n_heads, int64_t rows) {
     enum { PIECES_PER_THREAD = 4 };
     int64_t pieces = ((int64_t)c->ubatch.nth * PIECES_PER_THREAD + n_heads - 1) / n_heads;
@@ -18,7 +18,7 @@ static int64_t rows_per_piece(const cpu_exec *c, int n_heads, int64_t rows) {
 
 void cpu_exec_heads(cpu_exec *c, const plan_step *s, const args_heads *a, int ith) {
     const cpu_exec_product *by = cpu_exec_product_of(c, s);
-    if (by->layout == CPU_ACT_PANELS && attn_expands(c, s->layer)) return; /* attention does */
+    if (by->layout == CPU_ACT_PANELS && attn_expands(c, s->layer)) return; /* attention does this */
     const plan_matrix *pm = &s->matrix[0];
     const cpu_mat_kernels *mk = &c->kernels.mat[pm->w.type];
     int64_t rows = pm->w.n_out / a->n, piece = rows_per_piece(c, a->n, rows);
@@ -52,7 +52,7 @@ static void rotate(const cpu_exec *c, rope_set set, int64_t row, float *x) {
     if (set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rot, cs, hp->rope == ROPE_NEOX);
 }
 
-/* The rotated part of a head's query, to where attention reads it. */
+/* Copies the rotated part of a head's query to where attention reads it, and rotates it. */
 static void store_query(cpu_exec *c, const args_latent_store *a, int64_t row, int64_t head) {
     const model_hparams *hp = &c->model->hp;
     const float *q = cpu_exec_row(c, BUF_Q, row) + head * hp->q_dim;
@@ -61,7 +61,8 @@ static void store_query(cpu_exec *c, const args_latent_store *a, int64_t row, in
     rotate(c, a->set, row, to);
 }
 
-/* A position's row, which is made in the thread's scratch: in BUF_K the rotated key is last. */
+/* Stores a position's row. The thread's scratch memory holds the row, because the rotated key comes
+ * first there and last in BUF_K. */
 static void store_position(cpu_exec *c, const plan_step *s, const args_latent_store *a, int64_t row,
                            int ith) {
     const model_hparams *hp = &c->model->hp;

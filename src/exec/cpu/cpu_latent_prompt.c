@@ -1,11 +1,13 @@
 /* cpu_latent_prompt.c: compressed attention in prefill. With the matrices that plan_latent.c moves
- * to queries and results, a score is as long as a cached row, some 500 elements. In a ubatch of
- * many tokens it is cheaper to make keys and values of every head, as the model was trained: heads
- * are a few times shorter, and a position's keys and values serve all tokens that see it.
+ * to queries and results, a score is a product over a whole cached row, some 500 elements. In a
+ * ubatch of many tokens it is cheaper to compute keys and values of every head, as in training:
+ * heads are a few times shorter, and all tokens that attend to a position share its keys and
+ * values.
  *
- * A task is one head of a session with some of its tokens, which goes through the cache in blocks
- * of LATENT_BLOCK positions: their rows as floats, keys by the transposed matrix k_b, values by
- * v_b, then the tokens' softmax states. Nothing of it is kept. */
+ * A task is one head of a session with some of its tokens. It goes through the cache in blocks of
+ * LATENT_BLOCK positions: it converts their rows to floats, computes keys with the transposed
+ * matrix k_b and values with v_b, and updates the softmax states of the tokens. It keeps no keys
+ * and values. */
 #include <math.h>
 #include <string.h>
 
@@ -21,10 +23,10 @@ typedef struct prompt_task {
     void *kernel; /* scratch of kernels */
 } prompt_task;
 
-/* Multiplications that a shorter score saves against those that make keys and values of positions
- * before the ubatch. For its own positions, the absorbed form multiplies as often: once a token
- * into the latent space and once out of it. Of lengths alone: results do not depend on anything
- * that is measured, nor on where weights are. */
+/* Compares the multiplications that shorter scores save with those that make keys and values of the
+ * positions before the ubatch. The ubatch's positions need no extra ones: the form with moved
+ * matrices also multiplies each token once into the latent space and once out of it. The choice
+ * depends on lengths only, so results depend neither on measurements nor on where weights are. */
 bool attn_expands(const cpu_exec *c, int layer) {
     const model_hparams *hp = &c->model->hp;
     const model_layer *l = &c->model->layers[layer];
@@ -41,7 +43,7 @@ bool attn_expands(const cpu_exec *c, int layer) {
 
 /* ---- queries and results --------------------------------------------------------------------- */
 
-/* As keys lie: the rotated part, which is in LATENT_Q, then the other one. */
+/* Queries have the layout of keys: first the rotated part, which is in LATENT_Q, then the rest. */
 static void load_queries(const prompt_task *k) {
     const model_hparams *hp = &k->c->model->hp;
     latent_scratch *t = k->t;
@@ -65,7 +67,7 @@ static void store_results(const prompt_task *k) {
     const model_hparams *hp = &k->c->model->hp;
     attn_layer a = *k->a;
     a.v_dim = hp->v_dim;
-    a.values = QUANT_F32; /* they were made of rows that are turned back */
+    a.values = QUANT_F32; /* they come from rows that were rotated back */
     for (int i = 0; i < k->n_tokens; i++) {
         float *out = cpu_exec_row(k->c, BUF_V, k->item->row + k->token0 + i) + k->head * hp->v_dim;
         attn_finish_query(k->c, &a, k->head, out, k->t->acc + i * k->t->head_dim, k->t->m[i],
@@ -83,7 +85,8 @@ static cpu_mat head_matrix(const plan_matrix *pm, int head, int64_t n_head) {
     return w;
 }
 
-/* Cached rows of n positions as floats: a row of a matrix times 1, and turned back. */
+/* Converts the cached rows of n positions to floats, by multiplying each, as a matrix of one row,
+ * by 1, and rotates them back. */
 static void load_rows(const prompt_task *k, int64_t pos, int n) {
     const kv_cache *kv = &k->item->session->kv;
     const int64_t width = k->c->model->hp.head_dim;
@@ -134,7 +137,7 @@ static void make_keys_values(const prompt_task *k, int n) {
     scale_rows(t, t->v, n, v_b.n_out, k->v_b->scale);
 }
 
-/* Which of positions [pos, pos + n) a token sees, counted from pos. */
+/* Sets which of positions [pos, pos + n) a token attends to, counted from pos. */
 static void set_limits(const prompt_task *k, int token, int64_t pos, int n) {
     int64_t at = k->item->pos + k->token0 + token;
     int64_t first = attn_first_seen(k->a, at) - pos, limit = at + 1 - pos;
@@ -142,7 +145,7 @@ static void set_limits(const prompt_task *k, int token, int64_t pos, int n) {
     k->t->limit[token] = (int32_t)(limit < n ? limit : n);
 }
 
-/* The states of all tokens that see some of positions [pos, pos + n). */
+/* Updates the states of all tokens that attend to some of positions [pos, pos + n). */
 static void attend(const prompt_task *k, int64_t pos, int n) {
     const latent_scratch *t = k->t;
     int64_t before = pos - k->item->pos - k->token0;
@@ -176,7 +179,7 @@ static void run_task(const prompt_task *k) {
     int64_t end = k->item->pos + k->token0 + k->n_tokens;
     size_t n_floats = (size_t)LATENT_BLOCK * (size_t)k->t->head_dim;
     load_queries(k);
-    memset(k->t->k, 0, n_floats * sizeof(float)); /* what is longer than a key, or a value */
+    memset(k->t->k, 0, n_floats * sizeof(float)); /* elements beyond the end of a key or a value */
     memset(k->t->v, 0, n_floats * sizeof(float));
     for (int64_t pos = 0; pos < end; pos += LATENT_BLOCK) {
         int n = end - pos < LATENT_BLOCK ? (int)(end - pos) : LATENT_BLOCK;
@@ -187,7 +190,8 @@ static void run_task(const prompt_task *k) {
     store_results(k);
 }
 
-/* With fewer heads than threads, tokens are also shared out, and keys are made more than once. */
+/* With fewer heads than threads, tasks also share the tokens of a head, and each makes the keys
+ * again. */
 void attn_run_expanded(cpu_exec *c, const plan_step *s, const attn_layer *a, int ith) {
     prompt_task k = {.c = c,
                      .a = a,
@@ -201,7 +205,7 @@ void attn_run_expanded(cpu_exec *c, const plan_step *s, const attn_layer *a, int
         k.item = &c->ubatch.items[index / parts / a->n_head];
         k.head = (int)(index / parts % a->n_head);
         int part = (int)((k.item->n_tokens + parts - 1) / parts);
-        k.token0 = (int)(parts - 1 - index % parts) * part; /* those that see the most go first */
+        k.token0 = (int)(parts - 1 - index % parts) * part; /* tokens that see most go first */
         k.n_tokens = k.item->n_tokens - k.token0 < part ? k.item->n_tokens - k.token0 : part;
         if (k.n_tokens > 0) run_task(&k);
     }

@@ -1,14 +1,14 @@
-/* cpu_matmul.c: matmuls. Rows are handed out in chunks that shrink towards the end of a step: large
- * ones stream well, small ones let all threads finish together. A row's result does not depend on
+/* cpu_matmul.c: matmuls. Threads take rows in chunks that shrink towards the end of a step: large
+ * chunks stream well, small ones let all threads finish together. A row's result does not depend on
  * the chunks. */
 #include "cpu_exec.h"
 
 enum {
-    CHUNK_BYTES = 1 << 18, /* of weights in the smallest chunk of matrix-vector work: half of one
-                              is what a thread waits for at the end of a step */
+    CHUNK_BYTES = 1 << 18, /* of weights in the smallest chunk of a matrix-vector product: at the
+                              end of a step a thread waits for half a chunk */
     CHUNKS_PER_THREAD = 4, /* at least, however small the matrix is */
-    CHUNK_TILES = 32       /* row tiles per chunk of tiled work at most: the largest block of rows
-                              that a kernel arranges columns for (AVX2's) */
+    CHUNK_TILES = 32 /* row tiles per chunk of a tiled product at most: the largest block of rows
+                        for which a kernel arranges columns (AVX2) */
 };
 
 row_chunks row_chunks_make(int64_t total, size_t row_bytes, int nth, cpu_act_layout layout) {

@@ -1,10 +1,11 @@
 /* cpu_recurrent.c: recurrent mixers: the causal convolution and the recurrence over a session's
- * state (recurrent_state.h). Channels, and heads, do not depend on each other: a thread takes some
- * of one session and goes through its tokens in order, so the state stays in its cache. Heads take
- * CPU_RECUR_TOKENS tokens at a time, up to where the state is kept, and from there on.
+ * state (recurrent_state.h). Channels are independent, and so are heads: a thread takes some of one
+ * session and goes through the tokens in order, so the state stays in the thread's cache. A head
+ * runs up to CPU_RECUR_TOKENS tokens at a time, and stops at the token after which a copy of the
+ * state is kept.
  *
- * Sources: Dao and Gu 2024 (Mamba-2), Yang et al. 2024 (gated delta rule), Liquid AI 2025 (LFM2).
- */
+ * Sources: Dao and Gu 2024 (Mamba-2), Yang et al. 2024 (gated delta rule), Liquid AI 2025
+ * (LFM2). */
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +32,8 @@ static const float *input_at(const conv_task *k, int64_t t, int back) {
     return k->item->state_from + k->r->conv_at + (n_old + t - back) * k->r->n_conv + k->first;
 }
 
-/* The last inputs after n_tokens. Rows move towards the beginning, so it may be the old state. */
+/* Stores the last inputs after n_tokens. `state` may be the old state: rows move towards its
+ * beginning. */
 static void store_inputs(const conv_task *k, int64_t n_tokens, float *state) {
     int n_old = k->r->n_taps - 1;
     for (int j = 0; j < n_old; j++) {
@@ -52,7 +54,7 @@ static void convolve(const conv_task *k, float taps[][CONV_CHANNELS], int64_t t,
     }
 }
 
-/* LFM2: the input is B * x, the result C times what comes out. */
+/* LFM2: the input of the convolution is B * x, and its output is multiplied by C. */
 static void run_short_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
     for (int64_t t = 0; t < k->item->n_tokens; t++) {
         float *x = cpu_exec_row(k->c, BUF_SSM_IN, k->item->row + t) + k->first;
@@ -101,7 +103,7 @@ void cpu_exec_conv(cpu_exec *c, const plan_recurrent *r) {
 
 /* ---- recurrence ------------------------------------------------------------------------------ */
 
-/* ln(1 + e^x), which is x where e^x is all of it. */
+/* ln(1 + e^x); for a large x this is x. */
 static float softplus(float x) {
     return x > 20 ? x : log1pf(expf(x));
 }
@@ -117,7 +119,7 @@ typedef struct recur_task {
     cpu_recurrence a;
 } recur_task;
 
-/* The rows of SSM_CONV are values of all heads, then keys, then queries of all groups (Mamba-2), or
+/* A row of SSM_CONV has values of all heads, then keys and queries of all groups (Mamba-2), or
  * queries, keys, values (delta rule). */
 static void set_ssm(recur_task *k, int t) {
     const plan_recurrent *r = k->r;
@@ -136,7 +138,7 @@ static void set_ssm(recur_task *k, int t) {
 
 /* y = x / max(|x|, eps) * scale. */
 static void normalize(const float *x, float *y, int64_t n, float eps, float scale) {
-    enum { CHAINS = 8 }; /* sums that a compiler may keep in vectors */
+    enum { CHAINS = 8 }; /* partial sums, which a compiler can vectorize */
     float sums[CHAINS] = {0}, squares = 0;
     int64_t i = 0;
     for (; i + CHAINS <= n; i += CHAINS)
@@ -147,7 +149,7 @@ static void normalize(const float *x, float *y, int64_t n, float eps, float scal
     for (i = 0; i < n; i++) y[i] = x[i] * scale;
 }
 
-/* KDA: one for each element of a key. */
+/* KDA: a decay for each element of a key. */
 static void set_decays(recur_task *k, int t) {
     const plan_recurrent *r = k->r;
     int64_t first = k->head * r->n_state;
@@ -182,7 +184,7 @@ static void set_delta(recur_task *k, int t) {
     k->beta[t] = cpu_exec_sigmoid(*beta);
 }
 
-/* n_tokens from token t of an item on. */
+/* Runs n_tokens of an item from token t on. */
 static void run_tokens(recur_task *k, const ubatch_item *item, int t, int n_tokens) {
     const plan_recurrent *r = k->r;
     k->row = item->row + t;
@@ -246,8 +248,8 @@ void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith) {
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 
-/* Mamba-2 gates, then norms groups of heads; the delta rule norms every head, then gates, KDA with
- * a sigmoid. */
+/* Mamba-2 gates, then norms groups of heads; the delta rule norms every head, then gates; KDA gates
+ * with a sigmoid. */
 static void gate_row(cpu_exec *c, const plan_recurrent *r, int64_t row) {
     bool first = r->mixer == MIXER_SSM;
     int64_t n = r->n_head * r->head_dim, width = first ? n / r->n_group : r->head_dim;

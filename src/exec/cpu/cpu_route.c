@@ -1,17 +1,18 @@
 /* cpu_route.c: the router: a token's experts and their weights.
  *
- * Softmax or sigmoid of the router's scores; the best n_used by probability plus the selection bias
- * (only of the best groups, where there are groups: a group is as good as its two best experts;
- * DeepSeek-V3, arXiv 2412.19437); weights are the probabilities without that bias. */
+ * Probabilities are the softmax or sigmoid of the router's scores. A token uses the n_used experts
+ * with the highest probability plus selection bias; if there are groups, only experts of the best
+ * groups, where a group's score is the sum of its two best experts (DeepSeek-V3, arXiv 2412.19437).
+ * Weights are the probabilities without that bias. */
 #include <math.h>
 #include <string.h>
 
 #include "cpu_exec.h"
 #include "gpu_ops.h"
 
-/* What an unused expert's score is. */
+/* The score of an expert that must not be chosen. */
 #define NEVER (-INFINITY)
-/* llama.cpp's least sum of weights, the smallest normal half: keeps a division finite. */
+/* The least sum of weights in llama.cpp, the smallest normal half: keeps the division finite. */
 #define LEAST_SUM 6.103515625e-5f
 
 static void softmax(float *x, int n) {
@@ -21,7 +22,7 @@ static void softmax(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] /= sum;
 }
 
-/* The first of the best; NaN counts as the worst. */
+/* The index of the highest value, the first among equal ones; NaN counts as the lowest. */
 static int best_of(const float *x, int n) {
     int best = 0;
     for (int i = 1; i < n; i++)
@@ -37,7 +38,7 @@ static float group_score(const float *score, int n) {
     return n > 1 ? score[best] + second : score[best];
 }
 
-/* Experts outside the best groups are out. */
+/* Excludes experts outside the best groups. */
 static void keep_groups(const plan_experts *e, float *score) {
     int n = e->n_expert / e->n_group;
     float of_group[MODEL_MAX_EXPERTS];
@@ -56,7 +57,7 @@ static void choose(const plan_experts *e, float *score, int32_t *chosen) {
     if (e->n_group > 1) keep_groups(e, score);
     for (int i = 0; i < e->n_used; i++) {
         chosen[i] = best_of(score, e->n_expert);
-        score[chosen[i]] = NAN; /* not again, whatever the others are */
+        score[chosen[i]] = NAN; /* not chosen again, even if all others are NEVER */
     }
 }
 
@@ -71,8 +72,8 @@ static void weigh(const plan_experts *e, const float *probability, const int32_t
     for (int i = 0; i < e->n_used; i++) weight[i] *= e->scale;
 }
 
-/* Experts that `prepare` has sorted are chosen in the source's order: sums, groups and ties are
- * those of the model as it was. */
+/* The choice uses the source's order of experts, even if `prepare` has sorted them, so sums, groups
+ * and ties are those of the source model. */
 static int source_of(const plan_experts *e, int i) {
     return e->perm ? e->perm[i] : i;
 }
@@ -107,7 +108,7 @@ static void route_token(cpu_exec *c, const plan_experts *e, int64_t row) {
     c->experts.shared[row] = cpu_exec_sigmoid((float)sum);
 }
 
-/* What the router on the GPU chose. */
+/* Reads the choices of the router on the GPU. */
 static void read_choices(cpu_exec *c, int layer, const plan_experts *e, int64_t row) {
     const uint32_t *from = gpu_exec_received_choices(cpu_exec_gpu(c, layer), e, row);
     c->experts.shared[row] = 1;
@@ -138,7 +139,7 @@ void cpu_exec_route(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     }
 }
 
-/* The choices for the layer's input, which OP_ROUTE has made before. */
+/* Requests the experts that OP_ROUTE has just chosen for the layer's input. */
 void cpu_exec_prefetch_experts(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     if (pool_take(c->pool, 1) > 0) return;
     paging_prefetch_experts(c->paging, s->layer, c->experts.chosen, c->ubatch.n_tokens, e->n_used);
@@ -146,7 +147,7 @@ void cpu_exec_prefetch_experts(cpu_exec *c, const plan_step *s, const plan_exper
 
 /* ---- pairs by expert ------------------------------------------------------------------------- */
 
-/* Where every active expert's quantized vectors are. */
+/* Sets the offsets of every active expert's quantized vectors. */
 static void place_acts(const cpu_exec *c, unsigned kinds, int64_t n,
                        size_t *const at[CPU_ACT_KIND_COUNT]) {
     const ubatch_experts *x = &c->experts;
@@ -164,7 +165,7 @@ static void place_acts(const cpu_exec *c, unsigned kinds, int64_t n,
     }
 }
 
-/* Of the CPU; the GPU has the others. */
+/* Whether the expert is on the CPU; the others are on the GPU. */
 static bool is_own(const cpu_exec *c, int layer, const plan_experts *e, int32_t expert) {
     return adapt_slot(c->adapter, layer, expert) >= e->hot;
 }
@@ -174,7 +175,7 @@ void cpu_exec_watch_experts(cpu_exec *c, int layer, const int32_t *experts, int 
     activity_add_experts(c->activity, layer, &c->plan->experts[layer], c->adapter, experts, n);
 }
 
-/* Uses of experts that the CPU's router chose. */
+/* Counts the uses of experts that the CPU's router chose. */
 static void count_chosen(cpu_exec *c, int layer, const int32_t *chosen, int n) {
     uint64_t *uses = c->experts.uses + (size_t)layer * (size_t)c->plan->n_expert;
     for (int i = 0; i < n; i++) uses[chosen[i]]++;
@@ -182,7 +183,7 @@ static void count_chosen(cpu_exec *c, int layer, const int32_t *chosen, int n) {
     cpu_exec_watch_experts(c, layer, chosen, n);
 }
 
-/* A counting sort. One thread does it, while the others wait. */
+/* A counting sort by one thread, while the others wait. */
 void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     ubatch_experts *x = &c->experts;
     int n_pairs = c->ubatch.n_tokens * e->n_used;
@@ -197,7 +198,7 @@ void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e) {
         x->first[i + 1] += x->first[i];
     }
     if (e->primary == SIDE_CPU) count_chosen(c, s->layer, x->chosen, n_pairs);
-    for (int i = 0; i < n_pairs; i++) { /* `first` moves along, and back again below */
+    for (int i = 0; i < n_pairs; i++) { /* moves `first`, which the next loop restores */
         x->pair[i] = -1;
         if (!is_own(c, s->layer, e, x->chosen[i])) continue;
         int32_t pair = x->first[x->chosen[i]]++;

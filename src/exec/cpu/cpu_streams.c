@@ -1,5 +1,5 @@
-/* cpu_streams.c: steps of models with several residual streams (plan_streams.c). Work is handed out
- * by tokens. */
+/* cpu_streams.c: steps of models with several residual streams (plan_streams.c). Threads take
+ * tokens. */
 #include <string.h>
 
 #include "cpu_exec.h"
@@ -14,7 +14,7 @@ static float magnitude(const cpu_exec *c, const float *x) {
     return sqrtf(sum / (float)n);
 }
 
-/* Multiplies x so that its magnitude is `want`; one of nothing stays near nothing. */
+/* Rescales x to the magnitude `want`; an x near zero stays near zero. */
 static void level(const cpu_exec *c, float *x, float want) {
     const float least = 3.1622777e-3f; /* sqrt(1e-5) */
     float is = magnitude(c, x), scale = want / (is < least ? least : is);
@@ -57,7 +57,7 @@ static void coefficients(const cpu_exec *c, const args_mix *a, int64_t row, int 
     }
 }
 
-/* to_a = x_a + sum_b w_ab x_b, piece by piece. */
+/* stream_a += sum_b w_ab stream_b, piece by piece. */
 static void mix(float *streams, int64_t n_embd, int n, const float *w) {
     enum { PIECE = 128 };
     float piece[MODEL_MAX_STREAMS][PIECE];
@@ -85,7 +85,7 @@ void cpu_exec_predict(cpu_exec *c, const plan_step *s, const args_mix *a) {
     }
 }
 
-/* Y becomes what the layer's embedding is made of: the first stream, scaled. */
+/* Y = the first stream, scaled: the input of the layer's embedding. */
 void cpu_exec_correct(cpu_exec *c, const plan_step *s, const args_mix *a) {
     int64_t row, n_embd = c->model->hp.n_embd;
     int n = c->model->hp.n_stream;

@@ -1,6 +1,6 @@
 /* cpu_vector.c: the steps between matmuls: embedding, norms, quantization of activations, RoPE and
- * appending to the KV cache. Work is handed out by rows of the batch; when inputs are quantized
- * into panels, by whole panels. */
+ * appending to the KV cache. Threads take rows of the batch, or whole panels if inputs are
+ * quantized into panels. */
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static const uint8_t *token_row(const cpu_exec *c, tensor_role role, int64_t k) 
     return (const uint8_t *)t->data + (size_t)c->ubatch.tokens[k] * t->row_bytes;
 }
 
-/* Learned positions are added to X through Y, which is not used yet. */
+/* Adds a learned position to X through Y, which is not used yet. */
 static void add_position(cpu_exec *c, int64_t row) {
     const model *m = c->model;
     float *x = cpu_exec_row(c, BUF_X, row), *y = cpu_exec_row(c, BUF_Y, row);
@@ -39,7 +39,7 @@ void cpu_exec_embed(cpu_exec *c) {
     }
 }
 
-/* A token's row of the table, piece by piece: whole blocks of every type. */
+/* Adds a token's row of the table, in pieces of whole blocks of any type. */
 static void add_layer_row(cpu_exec *c, int64_t k, float *out) {
     enum { PIECE = 256 };
     const model_tensor *t = &c->model->t[ROLE_LAYER_EMBD];
@@ -67,7 +67,7 @@ void cpu_exec_embed_layers(cpu_exec *c, const plan_step *s, const args_norm *a) 
 
 /* ---- norms and quantization ------------------------------------------------------------------ */
 
-/* Rows per piece of work: panels are quantized whole. Few tokens are one piece. */
+/* Rows per piece of work: a panel is quantized as a whole. Few tokens are one piece. */
 enum { ROWS_PER_TAKE = CPU_PANEL };
 
 static bool take_rows(cpu_exec *c, int64_t n, int64_t *c0, int64_t *c1) {
@@ -76,7 +76,7 @@ static bool take_rows(cpu_exec *c, int64_t n, int64_t *c0, int64_t *c1) {
     return *c0 < n;
 }
 
-/* Quantizes columns [c0, c1) of `from` to every kind that is read later. */
+/* Quantizes columns [c0, c1) of `from` to every kind that later steps read. */
 static void quantize(cpu_exec *c, const plan_step *s, cpu_act_layout layout, plan_buffer from,
                      int64_t c0, int64_t c1, int64_t n_cols) {
     for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
@@ -92,8 +92,8 @@ static float sum_of_squares(const float *x, int64_t n) {
     return sum;
 }
 
-/* Every value that is not finite stays in the residual stream to its end, so the sums that norms of
- * it need anyhow tell where the first one came from (finite.c). */
+/* A value that is not finite stays in the residual stream to its end, so the sums of squares, which
+ * its norms need anyway, tell where the first one came from (finite.c). */
 static void norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, const float *x,
                      float *y) {
     float eps = c->model->hp.norm_eps, squares = 0;
@@ -161,7 +161,7 @@ void cpu_exec_quantize(cpu_exec *c, const plan_step *s, const args_quantize *a) 
     }
 }
 
-/* To all streams of a token but the first. */
+/* Adds y to all streams of a token except the first. */
 static void add_to_others(cpu_exec *c, int64_t row, const float *y) {
     int64_t n = c->model->hp.n_embd;
     for (int k = 1; k < c->model->hp.n_stream; k++) {
@@ -200,7 +200,7 @@ void cpu_exec_softcap(cpu_exec *c, const plan_step *s, const args_softcap *a) {
 
 /* ---- rotation and cache --------------------------------------------------------------------- */
 
-/* A head of Q or K. weight: of all heads, or NULL. */
+/* Norms a head of Q or K. weight: of all heads, or NULL. */
 static void norm_head(const cpu_exec *c, const args_rope *a, const float *weight, int h, float *x,
                       int64_t n) {
     const model_hparams *hp = &c->model->hp;
@@ -222,7 +222,7 @@ static void rotate_head(const cpu_exec *c, const plan_step *s, const args_rope *
     if (a->norm_late) norm_head(c, a, weight, h, x, n);
 }
 
-/* One head of one token: index h counts queries, then keys, then values. */
+/* One head of one token; h counts the heads of queries, then keys, then values. */
 static void rope_store_head(cpu_exec *c, const plan_step *s, const args_rope *a, int64_t row,
                             int h) {
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;

@@ -1,26 +1,26 @@
 /* gpu_exchange.c: messages between the CPU and the GPU, as the CPU sees them: buffers in pinned
- * memory and a flag per message. The GPU's end are the device's operations publish and receive. */
+ * memory and a flag per message. On the GPU the operations publish and receive handle them. */
 #include "gpu_exchange.h"
 
 #include "clock.h"
 #include "gpu_exec_impl.h"
 
 enum {
-    POLLS_AT_ONCE = 256, /* of a flag, before the clock is looked at and the core is given away */
-    WAIT_SECONDS = 120   /* for one message: a prompt's attention on a slow device takes seconds */
+    POLLS_AT_ONCE = 256, /* of a flag, before the thread reads the clock and yields the core */
+    WAIT_SECONDS = 120   /* for one message: attention in prefill takes seconds on a slow device */
 };
 
-/* Only a query of the driver says that a kernel has failed. It takes locks that another thread may
- * hold for as long as a device has work, and time that the message waits for; so it comes rarely,
- * and first when no message should take so long: seconds. */
+/* Only a query of the driver tells that a kernel has failed. The query takes locks that another
+ * thread may hold as long as a device has work, and it delays the message. So queries are rare, and
+ * the first one comes after a time that no message should take. In seconds. */
 static const double query_every = 50e-3;
 
 static uint8_t *host_flag(const gpu_exec *g, plan_side sender, int exchange) {
     return (uint8_t *)g->flags[sender].host + (size_t)exchange * GPU_FLAG_BYTES;
 }
 
-/* Asks for all of them, so that what has failed sticks: the next stage would wait for it. True when
- * this one has done everything that was enqueued. */
+/* Queries all GPUs, so that a failure is recorded: the next stage would wait for a GPU that has
+ * failed. True if this GPU has done everything that was enqueued. */
 static bool ask_drivers(const gpu_exec *g) {
     const gpu_sides *sides = g->sides;
     bool ended = false;

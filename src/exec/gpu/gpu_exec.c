@@ -1,4 +1,4 @@
-/* gpu_exec.c: making the GPU's side of a context: its streams, device memory and pinned memory. */
+/* gpu_exec.c: creates the GPU's side of a context: its streams, device memory and pinned memory. */
 #include "gpu_exec.h"
 
 #include "adapt.h"
@@ -38,7 +38,7 @@ static pi_status alloc_vectors(gpu_exec *g, pi_error *err) {
                           "quantized vectors", &g->expert_q8, err);
 }
 
-/* Inputs of products of many columns; layers with scales have such products also of few columns. */
+/* Inputs of tiled products; layers with scales have tiled products also for few columns. */
 static pi_status alloc_halves(gpu_exec *g, pi_error *err) {
     int64_t n_embd = g->model->hp.n_embd;
     int64_t longest = n_embd > GPU_EXEC_TILE_ROWS ? n_embd : GPU_EXEC_TILE_ROWS;
@@ -64,7 +64,7 @@ static pi_status alloc_attention(gpu_exec *g, pi_error *err) {
     int64_t half = hp->rope == ROPE_NONE ? 0 : hp->n_rot / 2;
     const char *what = "attention buffers";
     size_t partial = gpu_attention_partial(GPU_MAX_COLS, hp->n_head, GPU_ATTN_SPLITS, hp->head_dim);
-    /* of more columns there are fewer parts */
+    /* more columns have fewer parts */
     pi_status status = alloc_floats(g, (ROPE_SETS + 1) * half, what, &g->inv_freq, err);
     for (int set = 0; set < gpu_exec_rope_sets(g->model) && status == PI_OK; set++)
         status = alloc_floats(g, (int64_t)hp->n_rots[set] * g->n_batch, what, &g->angles[set], err);
@@ -125,14 +125,14 @@ uint64_t gpu_exec_inbox_bytes(const model *m, int n_batch) {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Of the device's memory. */
+/* Bytes of the inbox that are in the device's memory. */
 static size_t peer_bytes(const gpu_exec *g) {
     int from = plan_peer_of(g->plan);
     bool reached = from >= 0 && g->sides->peers[from] >> gpu_exec_device(g) & 1;
     return reached ? gpu_exec_inbox_bytes(g->model, g->n_batch) : 0;
 }
 
-/* A sender that does not reach it after all writes to the host's memory. */
+/* If the sender does not reach the device after all, the inbox is in host memory. */
 static pi_status make_inbox(gpu_exec *g, pi_error *err) {
     int from = plan_peer_of(g->plan);
     size_t n_bytes = peer_bytes(g);
@@ -185,9 +185,10 @@ static pi_status pin_all(gpu_exec *g, pi_error *err) {
     return status;
 }
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
-/* Predictors, thresholds and FATReLU make activations jump, routers whole experts. */
+/* Whether a small difference can make activations jump: predictors, thresholds and FATReLU switch
+ * neurons, routers switch experts. */
 static bool can_jump(const plan *p) {
     bool jumps = p->model->hp.activation == ACTIVATION_FATRELU || p->n_expert > 0;
     for (int i = 0; i < p->model->hp.n_layer; i++)
@@ -209,7 +210,7 @@ static void describe(gpu_exec *g, const gpu_sides *sides, int device) {
     g->adapts = sides->adapts && adapt_applies(g->plan);
 }
 
-/* Weights and the rest of device memory, in `out` what they take. */
+/* Fills the device with weights and the rest; `out` gets the sizes. */
 static pi_status fill(gpu_exec *g, gpu_exec_bytes *out, pi_error *err) {
     size_t n_steps = (size_t)g->plan->n_gpu_steps;
     g->steps = mem_calloc(n_steps ? n_steps : 1, sizeof *g->steps);
@@ -252,8 +253,8 @@ static pi_status make_streams(gpu_exec *g, pi_error *err) {
     return status;
 }
 
-/* The budget counts allocations: where a device allocates in large pages only, everything is one
- * allocation. */
+/* The budget counts allocations, so everything is one allocation if the device allocates in large
+ * pages only. */
 static pi_status reserve(gpu_exec *g, pi_error *err) {
     gpu_exec_bytes bytes;
     pi_status status = gpu_exec_size(g->sides, gpu_exec_device(g), &bytes, err);
@@ -299,7 +300,7 @@ void gpu_exec_programs_free(gpu_exec *g, gpu_exec_programs *p) {
 void gpu_exec_destroy(gpu_exec *g) {
     if (!g) return;
     gpu_exec_swap_free(g);
-    if (g->stream) g->b->stream_destroy(g->stream); /* waits for what uses all the rest */
+    if (g->stream) g->b->stream_destroy(g->stream); /* waits for the work that uses the rest */
     gpu_exec_programs_free(g, &g->programs);
     for (int i = 0; i < GPU_EXEC_STAGES; i++)
         if (g->staged[i]) g->b->event_destroy(g->staged[i]);

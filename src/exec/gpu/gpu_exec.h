@@ -2,14 +2,15 @@
  * programs of the device, and its messages to and from the CPU (gpu_exchange.h). A context has one
  * for each of its GPUs, and a gpu_sides that all of them share.
  *
- * A ubatch of few tokens is one recorded program, launched once: where it needs something from the
- * CPU or from the stage before, a kernel polls a flag. A ubatch of many tokens, whose parts take
- * longer than a kernel may wait, is enqueued in segments: each ends before a RECEIVE, and the CPU's
- * SEND that feeds it enqueues the next one; from stage to stage the one before does, at once, and
- * the stream waits until that has run. Either way the CPU polls flags of the GPU's messages to it,
- * and both sides compute at the same time.
+ * A ubatch of few tokens is one recorded program, launched once; a kernel of the program polls a
+ * flag where it needs a message from the CPU or from the previous stage. A ubatch of many tokens is
+ * enqueued in segments, because its parts take longer than a kernel may wait. A segment ends before
+ * a RECEIVE, and the CPU's SEND of that message enqueues the next segment. Between stages, the
+ * previous stage enqueues the segment at once, and the stream waits until the previous stage is
+ * done. In both cases the CPU polls the flags of the GPU's messages, and both sides compute at the
+ * same time.
  *
- * Functions for ubatches are called by one thread at a time. */
+ * One thread at a time calls the functions for ubatches. */
 #ifndef EXEC_GPU_EXEC_H
 #define EXEC_GPU_EXEC_H
 
@@ -21,7 +22,7 @@
 
 typedef struct gpu_exec gpu_exec;
 
-/* What the GPUs of a context have of it. The engine fills it in before it makes them; it outlives
+/* What the GPUs of a context share. The engine fills it in before it creates them, and it outlives
  * them. */
 typedef struct gpu_sides {
     const model *model;
@@ -33,28 +34,28 @@ typedef struct gpu_sides {
     int n_batch;
     int n_threads; /* of the CPU, in ubatches of many tokens */
     gpu_prompts prompts;
-    bool adapts; /* experts move where a layer has some on both devices */
+    bool adapts; /* experts move in layers that have some on both devices */
     const gpu_backend *backend;
-    gpu_device *const *devices;       /* [n_gpus] */
-    const uint32_t *peers;            /* [n_gpus] bit j of peers[i]: device i reaches device j */
-    engine_ubatch *ubatch;            /* the one that is set up */
-    bool wants_uses;                  /* the counts of experts come to the host after each ubatch */
-    int n_gpus;                       /* 0: everything is on the CPU */
-    gpu_exec *gpus[PLAN_MAX_DEVICES]; /* [n_gpus]; NULL: one without work */
+    gpu_device *const *devices; /* [n_gpus] */
+    const uint32_t *peers;      /* [n_gpus] bit j of peers[i]: device i reaches device j */
+    engine_ubatch *ubatch;      /* the current one */
+    bool wants_uses;            /* counts of experts are copied to the host after each ubatch */
+    int n_gpus;                 /* 0: everything is on the CPU */
+    gpu_exec *gpus[PLAN_MAX_DEVICES]; /* [n_gpus]; NULL: the GPU has no work */
 } gpu_sides;
 
-/* Uploads the weights of the plan's steps of one of the GPUs. PI_ERR_NOMEM, PI_ERR_DEVICE. */
+/* Creates one GPU's side and uploads the weights of its steps. PI_ERR_NOMEM, PI_ERR_DEVICE. */
 pi_status gpu_exec_create(const gpu_sides *sides, int device, gpu_exec **out, pi_error *err);
 void gpu_exec_destroy(gpu_exec *g); /* NULL is fine */
-/* What gpu_exec_create would allocate: nothing is, and no device is needed. */
+/* The bytes that gpu_exec_create would allocate. It allocates nothing and needs no device. */
 pi_status gpu_exec_size(const gpu_sides *sides, int device, gpu_exec_bytes *out, pi_error *err);
 
-/* The part of a session's cache and state that is on the GPU, which the device frees; *out is NULL
- * when no layer is. */
+/* Allocates the part of a session's cache and state that is on the GPU; the device frees it. *out
+ * is NULL if no layer is on the GPU. */
 pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *err);
 uint64_t gpu_exec_kv_bytes(const gpu_exec *g, int64_t n_ctx); /* of such a part */
 /* Copies positions [first, first + n) of a part of a layer, [n][heads][row bytes], from or to the
- * GPU; nothing where there is no such part. */
+ * GPU; does nothing if the GPU has no such part. */
 pi_status gpu_exec_kv_read(gpu_exec *g, const pi_session *s, int layer, kv_part part, int64_t first,
                            int64_t n, void *out, pi_error *err);
 pi_status gpu_exec_kv_write(gpu_exec *g, pi_session *s, int layer, kv_part part, int64_t first,
@@ -63,41 +64,40 @@ pi_status gpu_exec_kv_write(gpu_exec *g, pi_session *s, int layer, kv_part part,
 pi_status gpu_exec_kv_copy(gpu_exec *g, pi_session *to, const pi_session *from, int64_t n,
                            pi_error *err);
 
-/* Brings the GPU's layers of a session's state to `floats`, a slot of its state on the host, or
+/* Copies the GPU's layers of a session's state to `floats`, a slot of its state on the host, or
  * from there to the GPU. */
 pi_status gpu_exec_state_read(gpu_exec *g, const pi_session *s, const float *floats, pi_error *err);
 pi_status gpu_exec_state_write(gpu_exec *g, const pi_session *s, const float *floats,
                                pi_error *err);
 
-/* Records the program of the ubatch that is set up, if it has none yet; otherwise the ubatch does
- * so when it begins. */
+/* Records the program of the current ubatch if there is none yet; otherwise gpu_exec_begin does. */
 void gpu_exec_record(gpu_exec *g);
-/* Starts the GPU's part of the ubatch that is set up, and says whether cold rows are copied. */
+/* Starts the GPU's part of the current ubatch and sets its `streaming`. */
 void gpu_exec_begin(gpu_exec *g);
-/* Waits until it is done; logits, when they are made there, are among the ubatch's results. After a
- * ubatch that did not run to its end (`failed`) waits are ended by force. PI_ERR_DEVICE. */
+/* Waits until it is done. If the head is on the GPU, the ubatch's results get logits and hidden
+ * states. After a ubatch that did not run to its end (`failed`), this ends all waits by force.
+ * PI_ERR_DEVICE. */
 pi_status gpu_exec_end(gpu_exec *g, bool failed, pi_error *err);
 
-bool gpu_sides_are_alive(const gpu_sides *sides); /* all devices can go on after an error */
+bool gpu_sides_are_alive(const gpu_sides *sides); /* whether all devices can go on after an error */
 
-/* Experts that move to the GPU, between ubatches (adapt.h): an expert of the file into a slot of
- * its layer that no expert is in. */
+/* Starts to move an expert to the GPU, between ubatches (adapt.h): an expert of the file into a
+ * slot of its layer that holds no expert. */
 void gpu_exec_swap_begin(gpu_exec *g, int layer, int32_t expert, int32_t slot);
-/* Sends n_bytes more at most; true when all has arrived. */
+/* Sends at most n_bytes more; true when everything has arrived. */
 bool gpu_exec_swap_send(gpu_exec *g, size_t n_bytes);
-/* [n_expert] where experts of a layer are from the next ubatch on. */
+/* slots: [n_expert] the slots of a layer's experts from the next ubatch on. */
 void gpu_exec_swap_map(gpu_exec *g, int layer, const int32_t *slots);
 
-/* The first of the whole plan's GPU steps that found its input not finite in the last ubatch; -1:
- * none.
- */
+/* The first GPU step that found its input not finite in the last ubatch, as a number in the whole
+ * plan; -1: none. */
 int gpu_exec_bad_step(const gpu_exec *g);
-/* [n_expert] how often the GPU's router has chosen each expert of a layer, as of the last ubatch
- * for which that was wanted (gpu_sides.wants_uses). */
+/* [n_expert] how often the GPU's router has chosen each expert of a layer, up to the last ubatch
+ * with gpu_sides.wants_uses. */
 const int32_t *gpu_exec_uses(const gpu_exec *g, int layer);
 /* Neurons of a layer that were active on the GPU in the last ubatch. */
 uint64_t gpu_exec_active(const gpu_exec *g, int layer);
-/* Bytes of FFN weights that the GPU read of active neurons in the last ubatch. */
+/* Bytes of FFN weights of active neurons that the GPU read in the last ubatch. */
 uint64_t gpu_exec_sparse_bytes(const gpu_exec *g);
 
 #endif

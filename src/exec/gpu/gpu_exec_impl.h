@@ -1,19 +1,19 @@
-/* gpu_exec_impl.h: inside of the GPU's side. Private to the gpu_*.c files. */
+/* gpu_exec_impl.h: the inside of gpu_exec. Private to src/exec/gpu. */
 #ifndef EXEC_GPU_EXEC_IMPL_H
 #define EXEC_GPU_EXEC_IMPL_H
 
 #include "gpu_exec.h"
 
 enum {
-    GPU_EXEC_SPLIT_BUCKETS = 6, /* log2 of 1, 2, .. GPU_ATTN_SPLITS, and one for each */
+    GPU_EXEC_SPLIT_BUCKETS = 6, /* 1, 2, 4 .. GPU_ATTN_SPLITS parts */
     GPU_EXEC_LOGIT_ROWS = 8,    /* computed at a time */
     GPU_EXEC_TILE_ROWS =
         1024, /* cold neurons that are copied at a time: whole blocks of any type */
     GPU_EXEC_STAGES = 2,
-    GPU_EXEC_STAGE_BYTES = 8 << 20 /* on the way to the device: long enough to copy at full speed */
+    GPU_EXEC_STAGE_BYTES = 8 << 20 /* of a stage: long enough to copy at full speed */
 };
 
-/* One plan step's operands; all addresses are the device's. */
+/* The operands of one step; all addresses are the device's. */
 typedef struct gpu_exec_step {
     gpu_mat w[PLAN_MAX_GROUP];
     const float *bias[PLAN_MAX_GROUP];
@@ -27,13 +27,13 @@ typedef struct gpu_exec_step {
     const float *select_bias;
     const int32_t *perm;
     const float *taps[3], *dt_bias, *decay, *skip; /* of recurrent layers */
-    int64_t state_at; /* floats from the beginning of a session's state here to the layer's */
+    int64_t state_at; /* offset in floats of the layer's state in a session's state on the GPU */
 } gpu_exec_step;
 
-/* What the host writes before a ubatch and the device reads in it. */
+/* The host writes this before a ubatch, and the device reads it during the ubatch. */
 typedef struct gpu_exec_header {
     uint64_t epoch;
-    uint64_t unused; /* columns are aligned to 16 bytes */
+    uint64_t unused; /* aligns the columns to 16 bytes */
     gpu_column columns[];
 } gpu_exec_header;
 
@@ -41,16 +41,16 @@ static inline size_t gpu_exec_header_bytes(int n_cols) {
     return sizeof(gpu_exec_header) + (size_t)n_cols * sizeof(gpu_column);
 }
 
-/* The CPU's share of a layer whose primary is the GPU: all NULL where there is none. */
+/* The CPU's share of a layer whose primary is the GPU; all NULL if there is none. */
 typedef struct gpu_exec_cold {
     const plan_step *in;               /* gate and up */
     plan_matrix down;                  /* rows or columns of these neurons */
-    const float *bias[PLAN_MAX_GROUP]; /* of the device, as the step's matrices */
+    const float *bias[PLAN_MAX_GROUP]; /* on the device, for the matrices of the step */
     const float *down_bias;            /* [n_embd] */
 } gpu_exec_cold;
 
-/* One for every shape of a ubatch of few tokens; NULL: not recorded, or given up for another one:
- * at most GPU_EXEC_PROGRAMS are kept, those used last. */
+/* A program for every shape of a ubatch of few tokens. NULL: it was not recorded, or another one
+ * took its place: the GPU_EXEC_PROGRAMS programs that were used last are kept. */
 typedef struct gpu_exec_programs {
     gpu_program *of[GPU_MAX_COLS][GPU_EXEC_SPLIT_BUCKETS];
     uint64_t used[GPU_MAX_COLS][GPU_EXEC_SPLIT_BUCKETS]; /* epoch of the last launch */
@@ -61,46 +61,47 @@ typedef struct gpu_exec_marks gpu_exec_marks;
 typedef struct gpu_exec_swap gpu_exec_swap; /* gpu_swap.c */
 
 struct gpu_exec {
-    const gpu_sides *sides; /* all of the context */
+    const gpu_sides *sides; /* all GPUs of the context */
     const gpu_backend *b;
-    gpu_device *d; /* NULL while sizes are only added up */
+    gpu_device *d; /* NULL: sizes are only added up */
     gpu_stream *stream;
-    plan part;        /* of the context's plan: what this device has of it */
-    const plan *plan; /* the same */
+    plan part;        /* the device's part of the context's plan */
+    const plan *plan; /* &part */
     const model *model;
     quant_type type_k, type_v;
     int n_batch;
-    bool precise;      /* an activation may jump: rounding must not decide on which side it is */
-    float angle_scale; /* as the context's */
+    bool precise;      /* an activation may jump (can_jump): rounding must not decide about it */
+    float angle_scale; /* of the context's RoPE angles */
 
     gpu_exec_step *steps; /* [plan->n_gpu_steps] */
-    void **blocks;        /* [max_blocks] device memory, to be freed */
+    void **blocks;        /* [max_blocks] device memory that destroy frees */
     int n_blocks, max_blocks;
-    uint8_t *slab; /* one block that all others are parts of; NULL: there is none */
+    uint8_t *slab; /* one block that contains all others; NULL: there is none */
     size_t slab_used;
-    uint64_t n_bytes; /* of what was allocated since the last look */
+    uint64_t n_bytes; /* allocated since it was last set to 0 */
     size_t kv_per_position;
-    /* Scores of blocks (gpu_sparse): bytes per position before them, and those of one block for all
-     * columns. They take as much per position as that divided by the size of a block. */
+    /* Block scores (gpu_sparse): scores_at is the bytes per position before them, scores_bytes the
+     * bytes of one block's scores for all columns. Per position they take scores_bytes divided by
+     * the size of a block. */
     size_t scores_at, scores_bytes;
-    int64_t n_state; /* floats of a session's recurrent state, of layers whose primary is the GPU */
+    int64_t n_state; /* floats of a session's recurrent state in layers whose primary is the GPU */
 
     /* Device memory of a ubatch. */
     float *buf[BUF_COUNT]; /* [n_batch][gpu_width]; LOGITS [GPU_EXEC_LOGIT_ROWS] */
     void *q8[PLAN_SLOTS];  /* [n_batch] quantized columns */
     gpu_exec_header *header;
     float *inv_freq; /* [ROPE_SETS + 1][n_rot / 2], the last for contexts beyond the original one */
-    float *angles[ROPE_SETS]; /* [n_batch][n_rots / 2][2]; NULL: the model has no such ones */
+    float *angles[ROPE_SETS]; /* [n_batch][n_rots / 2][2]; NULL: the model does not use this set */
     float *attn_partial, *down_partial;
-    int32_t *list;     /* selected neurons of the layer under way */
-    int32_t *count;    /* [n_layer] how many there were */
-    int32_t *parts_in; /* [gpu_exec_arrivals] of gpu_attention: zeros */
+    int32_t *list;     /* selected neurons of the current layer */
+    int32_t *count;    /* [n_layer] the number of selected neurons */
+    int32_t *parts_in; /* [gpu_exec_arrivals] gpu_attention.arrived: zeros */
     int32_t *read;     /* [n_layer][2] rows of up and of down that were read */
-    int32_t *bad;      /* 0, or n_gpu_steps less the first norm whose input was not finite */
+    int32_t *bad;      /* 0, or n_gpu_steps minus the first norm whose input was not finite */
     uint32_t *bits;    /* [n_batch][words of the layer]: selected neurons, or choices of experts */
-    int32_t *uses;     /* [n_layer][n_expert] how often its router chose each expert */
+    int32_t *uses;     /* [n_layer][n_expert] how often the layer's router chose each expert */
     void *expert_q8;   /* [n_batch * n_used] quantized hidden vectors of experts */
-    void *halves;      /* inputs of prompt products */
+    void *halves;      /* rounded inputs of tiled products */
     uint8_t *stage;    /* [GPU_EXEC_STAGES][GPU_EXEC_STAGE_BYTES] */
 
     /* Pinned host memory, which the device also sees. */
@@ -108,53 +109,53 @@ struct gpu_exec {
     gpu_pinned message_x[PLAN_SIDES], message_bits[PLAN_SIDES]; /* by sender */
     gpu_pinned message_embd;                                    /* BUF_LAYER_EMBD */
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
-    /* The message from the stage before, and the message to the next stage, which owns it: a flag
-     * in a separate line, then [n_batch][plan_residual_width]. It is in memory of the receiver
-     * where the sender reaches that, so that the wait and the read cross no bus (host is NULL
-     * then), else in pinned memory. */
+    /* The message from the previous stage, and the message to the next stage, which owns its
+     * memory: a flag in a separate line, then [n_batch][plan_residual_width]. It is in memory of
+     * the receiver if the sender reaches that, so that waiting and reading cross no bus (host is
+     * NULL then); otherwise it is in pinned memory. */
     gpu_pinned inbox, outbox;
     gpu_event *staged[GPU_EXEC_STAGES]; /* the copy out of a stage is done */
     int next_stage;
-    /* A second stream: in programs a branch with a message, for which the following steps need not
-     * wait; in ubatches of many tokens cold rows on their way. */
+    /* A second stream. In programs it is a branch with a message, for which the following steps
+     * need not wait; in ubatches of many tokens it copies cold rows. */
     gpu_stream *side;
     gpu_event *forked, *joined;
-    bool recording;        /* a program, which may have branches */
+    bool recording;        /* a program is being recorded; it may have branches */
     const plan_step *sent; /* the message on the branch; NULL: there is no branch */
-    gpu_event *ended;      /* all that was enqueued for the ubatch is done */
+    gpu_event *ended;      /* everything that was enqueued for the ubatch is done */
 
     /* Ubatches of many tokens. */
     gpu_exec_cold *cold; /* [n_layer] */
     uint64_t cold_bytes; /* of all shares; 0: there are none */
-    int stream_from;     /* tokens from which cold rows are copied to the GPU */
-    /* Rows on their way, two tiles in turn: while one is multiplied, the next arrives. */
+    int stream_from;     /* minimum tokens of ubatches for which cold rows are copied to the GPU */
+    /* Two tiles of rows take turns: while one is multiplied, the next arrives. */
     void *tile[GPU_EXEC_STAGES];
     gpu_event *arrived[GPU_EXEC_STAGES], *consumed[GPU_EXEC_STAGES];
     int next_tile;
-    pool *fillers;      /* threads that copy rows into stages; NULL: the caller alone */
-    float *tile_out[2]; /* their gate and up */
+    pool *fillers;      /* threads that copy rows into stages; NULL: the calling thread copies */
+    float *tile_out[2]; /* gate and up of a tile */
 
-    /* Where experts are swapped while the model runs. */
+    /* Experts that are swapped while the model runs. */
     bool adapts;
-    paging *paging; /* that has the CPU's experts; NULL: they are in memory */
+    paging *paging; /* loads the CPU's experts; NULL: they are in memory */
     gpu_exec_swap *swap;
-    int32_t *slots; /* [n_layer][n_expert] the slot of each expert; NULL: all at their own */
+    int32_t *slots; /* [n_layer][n_expert] the slot of each expert; NULL: slots are the experts'
+                       numbers */
 
     gpu_exec_marks *marks; /* gpu_trace.c; NULL: ubatches are not traced */
 
     gpu_exec_programs programs;
     uint64_t epoch;
     int next_step;  /* of a ubatch in segments: the first that is not enqueued */
-    bool counted;   /* the last ubatch was of few tokens, and its counts are on the host */
+    bool counted;   /* the last ubatch had few tokens, and its counts are on the host */
     bool streaming; /* in this ubatch cold rows are copied to the GPU */
 };
 
-/* Numbers that a ubatch counts on the device: `count`, `read` and `bad` lie one behind the other.
- */
+/* The number of a ubatch's counters on the device: `count`, `read` and `bad` are contiguous. */
 static inline size_t gpu_exec_counts(const gpu_exec *g) {
     return 3 * (size_t)g->model->hp.n_layer + 1;
 }
-/* `parts_in`, behind them: for ubatches whose attention is split. */
+/* The length of `parts_in`, which follows them: for ubatches that split attention. */
 static inline size_t gpu_exec_arrivals(const gpu_exec *g) {
     return (size_t)GPU_ATTN_SPLITS / 2 * GPU_MAX_COLS * (size_t)g->model->hp.n_head;
 }
@@ -164,7 +165,7 @@ static inline float *gpu_exec_box_x(const gpu_pinned *box) {
     return box->device ? (float *)((uint8_t *)box->device + GPU_FLAG_BYTES) : NULL;
 }
 
-/* Where the CPU puts a message with this buffer. */
+/* The pinned memory where the CPU writes a message with this buffer. */
 static inline const gpu_pinned *gpu_exec_outbox(const gpu_exec *g, plan_buffer b) {
     return b == BUF_LAYER_EMBD ? &g->message_embd : &g->message_x[SIDE_CPU];
 }
@@ -181,30 +182,31 @@ static inline size_t gpu_exec_uses_bytes(const gpu_exec *g) {
     return (size_t)g->model->hp.n_layer * (size_t)g->plan->n_expert * sizeof(int32_t);
 }
 
-/* gpu_kv.c: where the GPU has the layers' part of what the host has at `floats` of a session's
- * state; NULL: it has none, or floats is NULL. */
+/* gpu_kv.c: the GPU's part of the slot `floats` of a session's state; NULL if there is none, or
+ * floats is NULL. */
 float *gpu_exec_state_at(const gpu_exec *g, const pi_session *s, const float *floats);
-/* gpu_program.c: enqueues the next segment of a ubatch of many tokens, whose input is there, and
- * behind its end the next stage's first one. */
+/* gpu_program.c: enqueues the next segment of a ubatch of many tokens, whose input has arrived, and
+ * after the last segment the first one of the next stage. */
 void gpu_exec_continue(gpu_exec *g);
 /* gpu_exec.c */
 static inline int gpu_exec_device(const gpu_exec *g) {
     return g->plan->device;
 }
-int gpu_exec_rope_sets(const model *m); /* kinds of angles that layers rotate by */
-/* No launch is under way. */
+int gpu_exec_rope_sets(const model *m); /* sets of angles by which layers rotate */
+/* None of the programs may be running. */
 void gpu_exec_programs_free(gpu_exec *g, gpu_exec_programs *p);
 /* gpu_upload.c */
-/* Takes n_bytes (of gpu_exec_size) at once where many allocations would waste memory. */
+/* Allocates n_bytes (gpu_exec_size) at once if many allocations would waste memory. */
 pi_status gpu_exec_take_slab(gpu_exec *g, uint64_t n_bytes, pi_error *err);
 /* Device memory that lives as long as the gpu_exec; *out stays NULL while sizes are added up. */
 pi_status gpu_exec_alloc(gpu_exec *g, size_t n_bytes, const char *what, void **out, pi_error *err);
-/* All operands of all steps. */
+/* Uploads all operands of all steps. */
 pi_status gpu_exec_upload(gpu_exec *g, pi_error *err);
-/* from NULL: so is *out. */
+/* If from is NULL, so is *out. */
 pi_status gpu_exec_upload_floats(gpu_exec *g, const float *from, int64_t n, const char *what,
                                  const float **out, pi_error *err);
-/* Rows from the host into a packed matrix, through the stages, in the order of that stream. */
+/* Copies rows from the host into a packed matrix, through the stages, in the order of that
+ * stream. */
 void gpu_exec_pack_rows(gpu_exec *g, gpu_stream *s, const plan_matrix *pm, const gpu_mat *to);
 /* gpu_swap.c */
 pi_status gpu_exec_swap_create(gpu_exec *g, pi_error *err); /* device memory, a stream */
@@ -214,30 +216,28 @@ void gpu_exec_swap_wait(gpu_exec *g); /* until its stream is idle */
 /* gpu_prefill.c */
 pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err); /* device memory, biases */
 void gpu_exec_prefill_free(gpu_exec *g);
-/* From how many tokens on, and the threads for that. */
+/* Sets stream_from, and creates the threads that fill stages. */
 pi_status gpu_exec_prefill_choose(gpu_exec *g, pi_error *err);
 /* Computes a layer's cold neurons on the GPU, instead of the CPU's answer. */
 void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols);
 
-/* step_count.c: kernels (and fills) of one token at this depth, in a part of a plan. */
+/* step_count.c: the kernels (and fills) that one token takes at this depth, in a part of a plan. */
 int32_t gpu_exec_count_kernels(const plan *p, int64_t depth);
 
-/* gpu_trace.c. The ubatch under way is traced. */
+/* gpu_trace.c: whether the current ubatch is traced. */
 bool gpu_exec_is_marked(const gpu_exec *g);
-/* Programs of such ubatches, with the marks in them. */
+/* The programs of traced ubatches, which include the stamps. */
 gpu_exec_programs *gpu_exec_marked_programs(gpu_exec *g);
-/* Called where nothing was enqueued for a while, before the next step; and after each step, whose
- * number this is. Nothing happens in ubatches that are not traced. */
+/* Mark the beginning of a series of steps, and the end of each step. They do nothing in ubatches
+ * that are not traced. */
 void gpu_exec_mark_start(gpu_exec *g);
 void gpu_exec_mark_step(gpu_exec *g, int step, bool streamed);
-/* A program of the first n steps is launched: they are the ubatch's, as if each had just been
- * marked.
- */
+/* Marks the first n steps, whose program is launched, as if each had just been enqueued. */
 void gpu_exec_mark_program(gpu_exec *g, int n);
-/* gpu_program.c: weights that a step of the last ubatch read. */
+/* gpu_program.c: bytes of weights that a step read in the last ubatch. */
 uint64_t gpu_exec_step_bytes(const gpu_exec *g, int step);
 
-/* gpu_steps.c: one ubatch's shape, and enqueueing steps for it. */
+/* gpu_steps.c: the shape of a ubatch, and enqueueing steps for it. */
 typedef struct gpu_exec_shape {
     int n_cols;
     int n_splits; /* of attention */
@@ -247,10 +247,10 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *shape);
 void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *shape);
 /* The first of the head's steps, where the head is on the GPU. */
 int gpu_exec_head_at(const gpu_exec *g);
-void gpu_exec_join(gpu_exec *g); /* what follows is after the message on the branch */
-/* Logits of rows [first, first + n) of X into buf[BUF_LOGITS]. */
+void gpu_exec_join(gpu_exec *g); /* later operations wait for the message on the branch */
+/* Enqueues the logits of rows [first, first + n) of X, into buf[BUF_LOGITS]. */
 void gpu_exec_enqueue_head(gpu_exec *g, int first, int n);
-/* Their hidden states into buf[BUF_Y], from its first row on. */
+/* Enqueues their hidden states, into buf[BUF_Y] from its first row on. */
 void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n);
 
 /* The functions of ops.def: a step as operations of the device. */
@@ -331,16 +331,15 @@ void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const plan_experts *
 void gpu_exec_experts_sum(gpu_exec *g, const plan_step *s, const plan_experts *e,
                           const gpu_exec_shape *p);
 
-/* Parts of the positions that attention of one token is split into; n_splits: of the whole
+/* The number of parts that attention of one token is split into. n_splits: parts of the whole
  * context. */
 int gpu_exec_attention_splits(const args_attention *a, int n_splits);
-/* Words of a token's choices of experts, or of its selected neurons: of the layer's where they are
- * predicted, of the GPU's where they come in a message. */
+/* Words of a token's choices of experts, or of its selected neurons: among the layer's neurons
+ * where the GPU selects them, among the GPU's neurons where they come in a message. */
 int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s);
 
-/* Where the int8 form of a step's result goes; NULL: nothing reads it, or tiled products, of
- * floats.
- */
+/* Where the int8 form of a step's result goes; NULL: no step reads it, or only tiled products,
+ * which read floats. */
 void *gpu_exec_q8(const gpu_exec *g, const plan_step *s, plan_form form);
 gpu_input gpu_exec_input(const gpu_exec *g, plan_buffer b, int slot, int n_cols);
 gpu_matmul gpu_exec_product(const gpu_exec *g, const plan_matrix *pm, const gpu_mat *w,

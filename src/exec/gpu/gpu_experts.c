@@ -1,6 +1,6 @@
-/* gpu_experts.c: mixtures of experts on the GPU: the router's choices, and for every choice of an
- * expert that is on the GPU its gate, up and down products, as matrix-vector products in ubatches
- * of all sizes. Buffers have a row per pair of a token and a choice, in the tokens' order. */
+/* gpu_experts.c: mixtures of experts on the GPU: the router's choices, then gate, up and down
+ * products for every choice of an expert that is on the GPU, as matrix-vector products in ubatches
+ * of all sizes. Buffers have a row per pair of a token and a choice, in the order of tokens. */
 #include "gpu_exec_impl.h"
 
 void gpu_exec_route(gpu_exec *g, const plan_step *s, const plan_experts *e, const gpu_exec_step *w,
@@ -96,7 +96,7 @@ void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const plan_experts *
 void gpu_exec_experts_sum(gpu_exec *g, const plan_step *s, const plan_experts *e,
                           const gpu_exec_shape *p) {
     bool shared = e->shared && e->primary == SIDE_GPU;
-    const float *scores = g->buf[BUF_ROUTER] + e->n_expert; /* behind those of the experts */
+    const float *scores = g->buf[BUF_ROUTER] + e->n_expert; /* after the scores of the experts */
     const gpu_expert_sum a = {.x = g->buf[BUF_EXPERT_OUT],
                               .choices = g->bits,
                               .ldx = g->plan->gpu_width[BUF_EXPERT_OUT],

@@ -1,9 +1,9 @@
 /* gpu_ffn.c: FFN layers on the GPU. For few tokens, sparse layers read rows of the neurons that any
- * token selected, by a list that the device makes from predictor scores or from the bits of the
- * CPU's message; without a predictor, they read rows of up and down where gate's activations are
- * not zero. For many tokens they compute all neurons and set those that a token did not select to
- * zero, as on the CPU (cpu_ffn_sparse.c, cpu_ffn_dense.c). Layers whose matrices have a scale,
- * which the kernels of selected neurons do not know, do that also for few tokens. */
+ * token selected, from a list that the device makes of predictor scores or of the bits in the CPU's
+ * message; without a predictor, they read rows of up and down where gate's activations are not
+ * zero. For many tokens they compute all neurons and set those that a token did not select to zero,
+ * as on the CPU (cpu_ffn_sparse.c, cpu_ffn_dense.c). Layers whose matrices have a scale do that
+ * also for few tokens, because the kernels for selected neurons apply no scales. */
 #include "gpu_exec_impl.h"
 
 int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s) {
@@ -66,7 +66,7 @@ void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const plan_ffn *f,
     g->b->ops.select(g->stream, &select);
 }
 
-/* Bits only: nothing reads a list. */
+/* Makes bits only: nothing reads a list. */
 void gpu_exec_select_tiled(gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
                            const gpu_exec_shape *p) {
     make_scores(g, f, w, p, true);
@@ -74,7 +74,7 @@ void gpu_exec_select_tiled(gpu_exec *g, const plan_ffn *f, const gpu_exec_step *
     g->b->ops.select(g->stream, &select);
 }
 
-/* The list of what came as bits. */
+/* Makes the list from the bits of a message. */
 void gpu_exec_list_message(gpu_exec *g, const plan_step *s, const plan_ffn *f,
                            const gpu_exec_shape *p) {
     const gpu_select select = {.bits_in = g->bits,
@@ -89,7 +89,7 @@ void gpu_exec_list_message(gpu_exec *g, const plan_step *s, const plan_ffn *f,
 
 /* ---- gate and up ----------------------------------------------------------------------------- */
 
-/* Activations of at most this magnitude count as zero; of a dense layer none do. */
+/* Activations of at most this magnitude count as zero; in a dense layer (-1) none do. */
 static float cut_of(const plan_ffn *f) {
     return f ? f->cut : -1;
 }
@@ -143,7 +143,7 @@ void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const plan_ffn *f, con
     g->b->ops.ffn_in(g->stream, &a);
 }
 
-/* From gate and up of all neurons, zero for what was not selected. */
+/* Hidden values from gate and up of all neurons, zero for neurons that were not selected. */
 static void mask_hidden(gpu_exec *g, const plan_step *s, const plan_ffn *f,
                         const gpu_exec_shape *p) {
     const bool selected = f && f->selection != SELECT_ALL, given = f && f->given;

@@ -1,16 +1,15 @@
-/* gpu_kv.c: the part of a session's KV cache that is on the GPU, and behind it that of the state of
- * recurrent layers: as many slots as on the host, which keeps account of them (recurrent_state.h).
- */
+/* gpu_kv.c: the part of a session's KV cache that is on the GPU, followed by its part of the
+ * recurrent state, with as many slots as on the host, which manages them (recurrent_state.h). */
 #include "gpu_exec_impl.h"
 #include "mem.h"
 
 enum { STATE_ALIGN = 256 };
 
-/* Bytes of the cache, and in *n_all with those of the state. */
+/* The bytes of the cache, and in *n_all of cache and state; false if they overflow. */
 static bool sizes(const gpu_exec *g, int64_t n_ctx, size_t *n_cache, size_t *n_all) {
     size_t state = RECURRENT_SLOTS * (size_t)g->n_state * sizeof(float);
     if (!size_mul(g->kv_per_position, (size_t)n_ctx, n_cache)) return false;
-    if (!size_add(*n_cache, g->scores_bytes, n_cache)) return false; /* of a last block */
+    if (!size_add(*n_cache, g->scores_bytes, n_cache)) return false; /* for a partial last block */
     if (state > 0 && !size_align(*n_cache, STATE_ALIGN, n_cache)) return false;
     return size_add(*n_cache, state, n_all);
 }
@@ -97,7 +96,7 @@ static void copy_there(gpu_exec *g, float *there, float *here, size_t n_bytes) {
     g->b->upload(g->stream, there, here, n_bytes);
 }
 
-/* Of all layers whose primary is the GPU. */
+/* Copies the state of all layers whose primary is the GPU. */
 static pi_status copy_layers(gpu_exec *g, const pi_session *s, const float *floats,
                              copy_state *copy, pi_error *err) {
     float *there = gpu_exec_state_at(g, s, floats);

@@ -16,7 +16,7 @@ void gpu_exec_heads_vector(gpu_exec *g, const plan_step *s, const args_heads *ar
     g->b->ops.heads(g->stream, &a);
 }
 
-/* A product per head: each is as long as a prompt. */
+/* One product per head; each has as many columns as the ubatch has tokens. */
 void gpu_exec_heads_tiled(gpu_exec *g, const plan_step *s, const args_heads *args,
                           const gpu_exec_step *w, const gpu_exec_shape *p) {
     const plan_matrix *pm = &s->matrix[0];

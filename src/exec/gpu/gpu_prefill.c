@@ -1,18 +1,17 @@
 /* gpu_prefill.c: ubatches of many tokens in layers whose primary is the GPU and whose cold neurons
- * are on the CPU. Either the CPU computes these, as it does for single tokens, or their
- * rows are copied to the GPU tile by tile and it computes all of the layer. Computing takes the
- * longer the more tokens there are, copying always takes the same. The two ways round differently,
- * so the choice between them comes from constants alone: the same context gives the same answers.
- */
+ * are on the CPU. Either the CPU computes the cold neurons, as it does for single tokens, or their
+ * rows are copied to the GPU tile by tile and the GPU computes the whole layer. The CPU's time
+ * grows with the number of tokens, the time to copy does not. The two ways round differently, so
+ * constants alone decide between them: the same context gives the same results. */
 #include <limits.h>
 #include <math.h>
 
 #include "gpu_exec_impl.h"
 #include "plan_support.h"
 
-/* Bytes per second from the host's memory into packed rows: PCIe 4.0 with 16 lanes moves 26 GB/s
- * from pinned memory, where every byte is first copied to, which two channels of DDR4 (51 GB/s)
- * bound to a third of theirs: it is read, written and read again. */
+/* Bytes per second from the host's memory into packed rows. PCIe 4.0 with 16 lanes moves 26 GB/s
+ * from pinned memory. Every byte is first copied to pinned memory: it is read, written and read
+ * again, so two channels of DDR4 (51 GB/s) limit the rate to a third of theirs. */
 static const double copy_rate = 16e9;
 
 /* ---- cold shares ----------------------------------------------------------------------------- */
@@ -21,7 +20,8 @@ static bool is_in(const plan_step *s) {
     return s->op == OP_FFN_SPARSE || s->op == OP_FFN_IN;
 }
 
-/* The CPU's steps of the layer, where the GPU could compute its neurons. */
+/* Finds the CPU's steps of the layer; false if it has none or the GPU could not compute its
+ * neurons. */
 static bool find_cold(const plan *p, int layer, gpu_exec_cold *out) {
     plan_lack lack;
     *out = (gpu_exec_cold){0};
@@ -58,7 +58,7 @@ static double product_seconds(const cpu_kernels *k, const plan_matrix *pm, bool 
     return (double)pm->w.n_in * (double)pm->w.n_out / k->tiled[kind].products_per_ns * 1e-9;
 }
 
-/* What one token more takes one thread of the CPU. */
+/* Seconds that one thread of the CPU takes for each token. */
 static double cold_seconds(const cpu_kernels *k, const gpu_exec_cold *cold) {
     double seconds = product_seconds(k, &cold->down, has_rows(cold));
     for (int i = 0; i < cold->in->n_matrices; i++)
@@ -66,7 +66,7 @@ static double cold_seconds(const cpu_kernels *k, const gpu_exec_cold *cold) {
     return seconds;
 }
 
-/* Rows [r0, r0 + n) of what goes in, or of down. */
+/* The part of neurons [r0, r0 + n) in matrix `which` of the input, or in down. */
 static plan_matrix tile_of(const gpu_exec_cold *cold, int which, int64_t r0, int64_t n) {
     if (which < cold->in->n_matrices) return plan_take_rows(&cold->in->matrix[which], r0, n);
     return has_rows(cold) ? plan_take_rows(&cold->down, r0, n)
@@ -121,7 +121,7 @@ pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err) {
 
 /* ---- streaming ------------------------------------------------------------------------------- */
 
-/* Rows arrive through a separate stream, as soon as the product before last has read the tile. */
+/* Sends rows through a separate stream, as soon as the product before last has read the tile. */
 static gpu_mat send_tile(gpu_exec *g, const plan_matrix *pm, int tile) {
     const gpu_mat to = {.data = g->tile[tile],
                         .row_bytes = gpu_mat_row_bytes(pm->row_size),
@@ -156,7 +156,8 @@ static void product(gpu_exec *g, const plan_matrix *pm, const gpu_input *in, con
     g->b->event_record(g->stream, g->consumed[tile]);
 }
 
-/* Neurons [r0, r0 + n); the sum of their rows of down goes where `answer` says. */
+/* Computes neurons [r0, r0 + n), and adds the sum of their rows of down to the buffer of
+ * `answer`. */
 static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, const plan_step *answer, int64_t r0,
                         int64_t n, int n_cols) {
     const plan_step *s = cold->in;
@@ -212,8 +213,8 @@ static int tokens_to_stream_from(const gpu_exec *g) {
     return tokens < INT_MAX ? (int)tokens : INT_MAX;
 }
 
-/* The threads that fill stages are not those of the context: these wait at a barrier while one of
- * them enqueues. */
+/* The context's threads cannot fill stages, because they wait at a barrier while one of them
+ * enqueues; so other threads do. */
 pi_status gpu_exec_prefill_choose(gpu_exec *g, pi_error *err) {
     g->stream_from = tokens_to_stream_from(g);
     if (g->stream_from > g->n_batch || g->sides->n_threads == 1) return PI_OK;

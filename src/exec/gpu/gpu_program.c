@@ -1,5 +1,5 @@
-/* gpu_program.c: the GPU's part of a ubatch: a recorded program where there are few tokens,
- * segments of steps where there are many; then the logits, and what was read. */
+/* gpu_program.c: the GPU's part of a ubatch: a recorded program for few tokens, segments of steps
+ * for many; then the logits and the ubatch's counters. */
 #include <assert.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static gpu_exec_shape shape_of(const gpu_exec *g) {
 static void write_header(gpu_exec *g) {
     const engine_ubatch *u = g->sides->ubatch;
     gpu_exec_header *to = g->header_host.host;
-    to->epoch = g->epoch += 2; /* flags at the next odd number say that there is nothing to do */
+    to->epoch = g->epoch += 2; /* flags with the next odd number say that there is nothing to do */
     for (int i = 0; i < u->n_tokens; i++) {
         const ubatch_item *item = u->item_of_row[i];
         const pi_session *s = item->session;
@@ -39,7 +39,7 @@ static void write_header(gpu_exec *g) {
     g->b->upload(g->stream, g->header, to, gpu_exec_header_bytes(u->n_tokens));
 }
 
-/* The head's steps are enqueued when it is known whose logits are wanted. */
+/* gpu_exec_end enqueues the head's steps: it knows whose logits are wanted. */
 static int end_of_layers(const gpu_exec *g) {
     return g->plan->head == SIDE_GPU ? gpu_exec_head_at(g) : g->plan->n_gpu_steps;
 }
@@ -54,22 +54,22 @@ static void enqueue_all(gpu_exec *g, const gpu_exec_shape *shape) {
     gpu_exec_join(g);
 }
 
-/* The cold part of an answer is made of rows that are copied here. */
+/* Computes the cold part of an answer from rows that are copied to the GPU. */
 static void stream_answer(gpu_exec *g, const plan_step *s, const gpu_exec_shape *shape) {
     gpu_exec_stream_cold(g, s, shape->n_cols);
     gpu_exec_mark_step(g, g->next_step, true);
 }
 
-/* Where the message is not there yet. In ubatches of few tokens a kernel waits for the stage
- * before, as in a program. */
+/* Whether the segment ends before the step, because its message has not arrived. In ubatches of few
+ * tokens a kernel waits for the previous stage, as in a program. */
 static bool ends_segment(const plan_step *s, const gpu_exec_shape *shape) {
     return s->op == OP_RECEIVE && (STEP_ARGS(s, message)->peer < 0 || shape->form == FORM_MANY);
 }
 
-/* Steps up to the next RECEIVE whose message is not there yet; it is the CPU's SEND that
- * comes here for it, or what the stage before has enqueued. */
+/* Enqueues steps up to the next RECEIVE whose message has not arrived. The first step is the
+ * RECEIVE whose message the CPU has just sent, or the previous stage has enqueued. */
 static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
-    bool first = true; /* the message for it is there */
+    bool first = true; /* the step's message has arrived */
     gpu_exec_mark_start(g);
     for (; g->next_step < end_of_layers(g); g->next_step++) {
         const plan_step *s = &g->plan->gpu_steps[g->next_step];
@@ -86,7 +86,8 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
     g->b->event_record(g->stream, g->ended);
 }
 
-/* Gives up the program that was not used for longest. None is under way: a ubatch begins. */
+/* Frees the program that was not used for the longest time. No program is running, because a ubatch
+ * begins. */
 static void drop_oldest(gpu_exec *g, gpu_exec_programs *all) {
     gpu_program **oldest = NULL;
     uint64_t least = UINT64_MAX;
@@ -102,7 +103,8 @@ static void drop_oldest(gpu_exec *g, gpu_exec_programs *all) {
     all->n--;
 }
 
-/* A ubatch of few tokens, recorded when it is not yet; NULL when it cannot be. */
+/* The program for a ubatch of few tokens, recorded if it is missing; NULL if it cannot be
+ * recorded. */
 static gpu_program *program_for(gpu_exec *g, const gpu_exec_shape *shape) {
     int bucket = 0;
     while (1 << bucket < shape->n_splits) bucket++;
@@ -162,7 +164,7 @@ void gpu_exec_begin(gpu_exec *g) {
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
-/* How many of the next rows, at most `most`, follow each other in X. */
+/* The number of next rows, at most `most`, that are contiguous in X. */
 static int count_run(const int32_t *rows, int n_rows, int most) {
     int n = 1;
     while (n < n_rows && n < most && rows[n] == rows[0] + n) n++;
@@ -225,7 +227,7 @@ static pi_status finish(gpu_exec *g, pi_error *err) {
 pi_status gpu_exec_end(gpu_exec *g, bool failed, pi_error *err) {
     pi_status status = failed ? g->b->status(g->d, err) : finish(g, err);
     if (!failed && status == PI_OK) return PI_OK;
-    /* A kernel that polls for a flag, and whatever waits behind it, is let go. */
+    /* Releases a kernel that polls for a flag, and whatever waits for that kernel. */
     g->b->release(g->d);
     g->b->stream_sync(g->stream, NULL);
     g->b->stream_sync(g->side, NULL);
@@ -263,7 +265,7 @@ uint64_t gpu_exec_active(const gpu_exec *g, int layer) {
     return (uint64_t)(f->selection != SELECT_ALL ? count[layer] : f->n_ff);
 }
 
-/* What a sparse step read. */
+/* The bytes that a sparse step read. */
 static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
     const plan_ffn *f = STEP_ARGS(s, ffn)->ffn;
     if (!g->counted || f->sparse->kernel[FORM_FEW] == KERNEL_MASKED) return s->weight_bytes;
@@ -276,7 +278,7 @@ static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
     return sum;
 }
 
-/* Of the experts that tokens of the last ubatch used, one by one. */
+/* The bytes of the experts that tokens of the last ubatch used, counted for every use. */
 static uint64_t expert_bytes(const gpu_exec *g, const plan_step *s) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     if (!g->counted) return 0;

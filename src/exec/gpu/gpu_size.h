@@ -1,4 +1,4 @@
-/* gpu_size.h: what a context takes of a GPU's memory, and the way of prefill that adds to it. */
+/* gpu_size.h: the GPU memory that a context takes, and the way of prefill, which adds to it. */
 #ifndef EXEC_GPU_SIZE_H
 #define EXEC_GPU_SIZE_H
 
@@ -11,19 +11,19 @@ typedef enum gpu_prompts {
     GPU_PROMPTS_STREAMED /* their rows are copied to the GPU, which computes all neurons */
 } gpu_prompts;
 
-/* Bytes that a context and its sessions take of a device's memory. */
+/* Bytes of a device's memory that a context and its sessions take. */
 typedef struct gpu_exec_bytes {
     uint64_t weights, scratch; /* of the context */
     uint64_t kv_per_position;  /* of a session, times its n_ctx */
     uint64_t state;            /* of a session: recurrent layers, with snapshots */
-    /* Kernels of the recorded programs that are kept; the device knows their bytes
+    /* Kernels in the recorded programs that are kept; the device knows their bytes
      * (gpu_backend.node_bytes). */
     uint64_t program_nodes;
 } gpu_exec_bytes;
-enum { GPU_EXEC_PROGRAMS = 12 }; /* recorded shapes of ubatches that are kept */
+enum { GPU_EXEC_PROGRAMS = 12 }; /* recorded programs that are kept, one per shape of a ubatch */
 
-/* The part of a context's scratch, with ubatches of n_batch tokens, for messages of another GPU
- * that reaches it. */
+/* The part of a context's scratch memory, with ubatches of n_batch tokens, for messages of another
+ * GPU that reaches this one. */
 uint64_t gpu_exec_inbox_bytes(const model *m, int n_batch);
 
 #endif

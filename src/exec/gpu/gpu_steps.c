@@ -38,7 +38,7 @@ void gpu_exec_norm(gpu_exec *g, const plan_step *s, const args_norm *args, const
     g->b->ops.norm(g->stream, &a);
 }
 
-/* The activation, times the layer's embedding. */
+/* The activation, multiplied by the layer's embedding. */
 void gpu_exec_activate(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
     const gpu_activate a = {.gate = g->buf[s->in],
                             .up = g->buf[BUF_LAYER_EMBD] + s->layer * g->model->hp.n_embd_layer,
@@ -116,7 +116,7 @@ void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const args_matmul *args,
     make_products(g, s, args, w, p, products);
     for (int k = 0; k < s->n_matrices; k++) {
         const gpu_rounding to = gpu_matmul_rounding(products[k].w.type, products[k].precise);
-        /* Its columns may be in the scratch memory already. */
+        /* The product before may have left the rounded columns in the scratch memory. */
         products[k].rounded = to != GPU_ROUND_NOT && to == before;
         before = to == GPU_ROUND_NOT ? before : to;
         g->b->ops.matmul(g->stream, &products[k]);
@@ -245,8 +245,8 @@ static uint64_t *flag_of(const gpu_exec *g, plan_side sender, int exchange) {
     return (uint64_t *)((uint8_t *)g->flags[sender].device + (size_t)exchange * GPU_FLAG_BYTES);
 }
 
-/* A primary with all experts that the tokens chose neither sends nor waits for an answer; a
- * secondary device with none of them has no answer. */
+/* A primary that has all chosen experts neither sends nor waits for an answer; a secondary device
+ * that has none of them sends no answer. */
 static gpu_idle idle_of(const gpu_exec *g, const plan_step *s, const plan_experts *e,
                         const gpu_exec_shape *p) {
     if (!e || p->form == FORM_MANY) return (gpu_idle){0};
@@ -288,7 +288,7 @@ void gpu_exec_join(gpu_exec *g) {
     g->sent = NULL;
 }
 
-/* A step writes what the message on the branch reads, or waits for its answer. */
+/* Whether a step writes what the message on the branch reads, or waits for its answer. */
 static bool ends_branch(const gpu_exec *g, const plan_step *s) {
     if (!g->sent) return false;
     switch (s->op) {
@@ -338,7 +338,7 @@ void gpu_exec_receive(gpu_exec *g, const plan_step *s, const args_message *args,
 void gpu_exec_add(gpu_exec *g, const plan_step *s, const args_add *args, const gpu_exec_step *w,
                   const gpu_exec_shape *p) {
     int64_t n_embd = g->model->hp.n_embd;
-    bool others = s->out == BUF_STREAMS; /* all streams but the first */
+    bool others = s->out == BUF_STREAMS; /* all streams except the first */
     if (others) {
         const gpu_norm norm = norm_of(g, s, &args->norm, w, g->buf[s->in], s->in, p->n_cols);
         assert(args->scale == 1);

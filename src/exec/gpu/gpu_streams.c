@@ -1,7 +1,7 @@
 /* gpu_streams.c: several residual streams on the GPU (plan_streams.c). */
 #include "gpu_exec_impl.h"
 
-/* Before a layer, and after it. */
+/* OP_PREDICT before a layer, OP_CORRECT after it. */
 void gpu_exec_mix(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                   const gpu_exec_shape *p) {
     const gpu_mix a = {.corrects = s->op == OP_CORRECT,

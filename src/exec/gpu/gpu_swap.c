@@ -1,6 +1,6 @@
-/* gpu_swap.c: an expert's weights on their way into a slot of the GPU while ubatches run: slices of
- * rows pass through two stages in pinned memory, and are packed into place, by a stream of their
- * own. Nothing here waits. */
+/* gpu_swap.c: copies an expert's weights into a slot of the GPU while ubatches run. A separate
+ * stream sends slices of rows through two stages in pinned memory and packs them into place. A
+ * ubatch never waits for it. */
 #include <string.h>
 
 #include "gpu_exec_impl.h"
@@ -8,7 +8,7 @@
 
 enum { STAGES = 2, STAGE_BYTES = 512 << 10, MAX_PARTS = 10 };
 
-/* A matrix's rows of the expert, or (to.data NULL) a vector's elements. */
+/* The expert's rows of a matrix, or (to.data NULL) the elements of a vector. */
 typedef struct swap_part {
     const uint8_t *from;
     size_t row_bytes, from_step; /* bytes of a row, and to the next one */
@@ -21,15 +21,15 @@ struct gpu_exec_swap {
     gpu_stream *stream;
     gpu_event *sent[STAGES];
     gpu_pinned host;  /* [STAGES][STAGE_BYTES] */
-    uint8_t *device;  /* the same */
-    gpu_pinned slots; /* [n_layer][n_expert]: what is uploaded */
+    uint8_t *device;  /* [STAGES][STAGE_BYTES] */
+    gpu_pinned slots; /* [n_layer][n_expert]: the copy that is uploaded */
     int stage;        /* the next one */
     swap_part parts[MAX_PARTS];
-    int n_parts, part; /* the one under way */
-    int64_t row;       /* of it */
+    int n_parts, part; /* the current part */
+    int64_t row;       /* of the current part: the next row */
 };
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static size_t n_slots(const gpu_exec *g) {
     return (size_t)g->model->hp.n_layer * (size_t)g->plan->n_expert;
@@ -82,7 +82,7 @@ void gpu_exec_swap_map(gpu_exec *g, int layer, const int32_t *slots) {
 
 /* ---- one expert ------------------------------------------------------------------------------ */
 
-/* A matrix's rows of an expert, n_rows of each. */
+/* Adds a part: an expert's rows of a matrix, which has n_rows for each expert. */
 static void add_rows(gpu_exec *g, int layer, const plan_matrix *m, int64_t n_rows, int32_t expert,
                      int32_t slot, const gpu_mat *to) {
     gpu_exec_swap *w = g->swap;
@@ -141,7 +141,7 @@ static bool stage_is_free(const gpu_exec *g, int stage) {
     return g->b->event_done(g->swap->sent[stage]);
 }
 
-/* The next rows of the part under way, n_bytes of them at most, but one. */
+/* Sends the next rows of the current part: at most n_bytes, but at least one row. */
 static size_t send_rows(gpu_exec *g, size_t at, size_t n_bytes) {
     gpu_exec_swap *w = g->swap;
     const swap_part *p = &w->parts[w->part];
@@ -172,7 +172,7 @@ static size_t send_rows(gpu_exec *g, size_t at, size_t n_bytes) {
 }
 
 bool gpu_exec_swap_send(gpu_exec *g, size_t n_bytes) {
-    enum { ALIGN = 16 }; /* of what `pack` reads, and vectors */
+    enum { ALIGN = 16 }; /* of rows that `pack` reads, and of vectors */
     gpu_exec_swap *w = g->swap;
     if (w->part == w->n_parts) {
         for (int i = 0; i < STAGES; i++)

@@ -1,10 +1,10 @@
-/* gpu_trace.c: timeline of the GPU: timestamps of the device's clock between the steps of a traced
- * ubatch. They are operations, so that such a ubatch is a recorded program as well and takes as
- * long as others, but for a small kernel per step.
+/* gpu_trace.c: the GPU's timeline: stamps of the device's clock between the steps of a traced
+ * ubatch. Stamps are operations, so a traced ubatch is also a recorded program and takes as long as
+ * others, except for a small kernel per step.
  *
- * The device's clock is set to the host's at the start of each ubatch: a stamp is enqueued to the
- * idle stream and polled for. It was made between the look at the clock before and the one after;
- * of several tries the shortest tells best. */
+ * At the start of each ubatch the device's clock is compared with the host's: a stamp is enqueued
+ * to the idle stream, and the host polls for it. The stamp was made between the host's readings of
+ * its clock before and after; the shortest of several tries is the most exact. */
 #include "gpu_trace.h"
 #include "clock.h"
 #include "gpu_exec_impl.h"
@@ -15,7 +15,7 @@ enum {
     ANCHOR_SECONDS = 1 /* for one: a device that takes longer is lost */
 };
 
-/* A step lies between two stamps, by number. */
+/* A step lies between stamps `from` and `to`. */
 typedef struct marked_step {
     int step, from, to;
     trace_kind kind;
@@ -27,7 +27,7 @@ struct gpu_exec_marks {
     marked_step *steps; /* [max_stamps] */
     int n_stamps, max_stamps, n_steps;
     gpu_exec_programs programs;
-    uint64_t anchor; /* the device's clock and the host's at one moment */
+    uint64_t anchor; /* the device's clock at anchor_time of the host's clock */
     double anchor_time;
 };
 
@@ -77,7 +77,7 @@ void gpu_exec_marks_begin(gpu_exec *g, engine_trace *t) {
         while (!stamped(m, m->max_stamps) && clock_seconds() - before < ANCHOR_SECONDS &&
                g->b->status(g->d, NULL) == PI_OK)
             continue;
-        double after = clock_seconds(); /* a look that saw the stamp came before */
+        double after = clock_seconds(); /* the host saw the stamp before this */
         if (after - before >= best) continue;
         best = after - before;
         m->anchor = stamped(m, m->max_stamps);
@@ -96,14 +96,14 @@ gpu_exec_programs *gpu_exec_marked_programs(gpu_exec *g) {
     return &g->marks->programs;
 }
 
-/* A ubatch that has more steps than there are stamps for stays without the last ones. */
+/* If a ubatch has more steps than there are stamps, its last steps have none. */
 static void record(gpu_exec *g) {
     gpu_exec_marks *m = g->marks;
     if (m->n_stamps < m->max_stamps) stamp(g, m->n_stamps);
     m->n_stamps++;
 }
 
-/* The step lies between the two stamps made last. */
+/* The step lies between the last two stamps. */
 static void note(gpu_exec_marks *m, int step, bool streamed) {
     if (m->n_stamps > m->max_stamps) return;
     m->steps[m->n_steps++] = (marked_step){.step = step,
@@ -144,7 +144,7 @@ static uint64_t bytes_of(const gpu_exec *g, const marked_step *s) {
     return sum;
 }
 
-/* On the host's clock. */
+/* The time of a stamp on the host's clock. */
 static double seconds_of(const gpu_exec_marks *m, int i) {
     const double ns = 1e-9;
     return m->anchor_time + ns * (double)(int64_t)(stamped(m, i) - m->anchor);

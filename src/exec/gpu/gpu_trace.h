@@ -8,9 +8,10 @@
 int gpu_exec_marks_capacity(const gpu_exec *g); /* steps that a ubatch may have */
 pi_status gpu_exec_marks_create(gpu_exec *g, pi_error *err);
 void gpu_exec_marks_destroy(gpu_exec *g); /* does nothing where there are no marks */
-/* The ubatch that begins is marked; the stream is idle. Raises t->clock_error. */
+/* Marks the ubatch that begins; the stream is idle. Raises t->clock_error if the clocks could not
+ * be compared as exactly. */
 void gpu_exec_marks_begin(gpu_exec *g, engine_trace *t);
-/* The steps of the ubatch become the device's row of t; NULL: they are forgotten. */
+/* Puts the steps of the ubatch into the device's row of t; NULL: drops them. */
 void gpu_exec_marks_end(gpu_exec *g, engine_trace *t);
 
 #endif

@@ -1,13 +1,13 @@
-/* gpu_upload.c: what the plan's GPU steps read, from the model to the device. Rows pass through
- * two stages in pinned memory: while one is copied to the device and packed there, the next is
- * filled. Rows that have moved need not stay in host memory, so their pages are let go. */
+/* gpu_upload.c: copies what the plan's GPU steps read from the model to the device. Rows pass
+ * through two stages in pinned memory: while one is copied to the device and packed there, the next
+ * is filled. Rows on the device need not stay in host memory, so their pages are released. */
 #include <assert.h>
 #include <string.h>
 
 #include "gpu_exec_impl.h"
 #include "mem.h"
 
-enum { ALIGN = 256 }; /* of device memory, as the device hands it out */
+enum { ALIGN = 256 }; /* of device memory, as in the device's own allocations */
 
 pi_status gpu_exec_alloc(gpu_exec *g, size_t n_bytes, const char *what, void **out, pi_error *err) {
     size_t size;
@@ -39,7 +39,7 @@ pi_status gpu_exec_take_slab(gpu_exec *g, uint64_t n_bytes, pi_error *err) {
     return PI_OK;
 }
 
-/* A stage that nothing on the way to the device uses any more. */
+/* Takes the next stage, when its last copy to the device is done. */
 static uint8_t *take_stage(gpu_exec *g, uint8_t **device) {
     int i = g->next_stage;
     g->next_stage = (i + 1) % GPU_EXEC_STAGES;
@@ -86,7 +86,7 @@ static void fill_chunks(void *arg, int ith, int nth) {
         fill_rows(j, r, r + j->chunk < j->n_rows ? r + j->chunk : j->n_rows);
 }
 
-/* By all threads where that is worth waking them. */
+/* Uses all threads if the work is worth waking them. */
 static void fill_stage(gpu_exec *g, fill_job *j) {
     j->pool = g->fillers;
     j->chunk = (int64_t)(FILL_BYTES / j->row_bytes) + 1;
@@ -141,7 +141,7 @@ void gpu_exec_pack_rows(gpu_exec *g, gpu_stream *s, const plan_matrix *pm, const
     }
 }
 
-/* Room for it; out->data NULL: there is no device. */
+/* Allocates a matrix; out->data is NULL without a device. */
 static pi_status alloc_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out, pi_error *err) {
     void *data;
     *out = (gpu_mat){.row_bytes = gpu_mat_row_bytes(pm->row_size),
@@ -164,8 +164,8 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
     pi_status status = alloc_matrix(g, pm, out, err);
     if (status != PI_OK || !g->d) return status;
     gpu_exec_pack_rows(g, g->stream, pm, out);
-    /* The host still reads a table of embeddings that is also the head's matrix. In bundles, down
-     * comes last. */
+    /* The host still reads a table of embeddings that is also the head's matrix. A bundle is
+     * released when its last matrix, down, is uploaded. */
     bool apart = pm->row_size == pm->w.row_bytes;
     if (pm->w.data != g->model->t[ROLE_TOKEN_EMBD].data && (apart || pm->role == ROLE_FFN_DOWN_T))
         gguf_forget_data(g->model->file, pm->w.data,
@@ -219,7 +219,7 @@ static pi_status upload_select(gpu_exec *g, const args_select *a, gpu_exec_step 
     return status;
 }
 
-/* The first `hot` experts' rows of a matrix, `rows` of each. */
+/* Uploads the first `hot` experts' rows of a matrix, `rows` for each expert. */
 static pi_status upload_expert_rows(gpu_exec *g, const plan_experts *e, const plan_matrix *first,
                                     int64_t rows, gpu_mat *out, pi_error *err) {
     plan_matrix part = *first;
@@ -230,7 +230,7 @@ static pi_status upload_expert_rows(gpu_exec *g, const plan_experts *e, const pl
     part.w.n_out = rows;
     for (int64_t i = 0; i < e->hot && status == PI_OK && g->d; i++) {
         gpu_exec_pack_rows(g, g->stream, &part, &to);
-        /* those that may come back are still read on the host */
+        /* experts that may move back are still read on the host */
         if (!g->adapts)
             gguf_forget_data(g->model->file, part.w.data, (size_t)rows * part.w.row_bytes);
         part.w.data = (const uint8_t *)part.w.data + part.expert_bytes;
@@ -239,7 +239,7 @@ static pi_status upload_expert_rows(gpu_exec *g, const plan_experts *e, const pl
     return status;
 }
 
-/* Biases and scales of the matrix that is number k among gate, up and down. */
+/* Uploads the biases and scales of one of the experts' matrices. */
 static pi_status upload_expert_vectors(gpu_exec *g, const plan_experts *e, const plan_matrix *m,
                                        const float *scales, const float **bias, const float **scale,
                                        pi_error *err) {
@@ -273,7 +273,7 @@ static pi_status upload_experts_down(gpu_exec *g, const plan_experts *e, gpu_exe
                                      pi_error *err) {
     pi_status status = upload_expert_rows(g, e, &e->down, e->down.w.n_out, &out->down, err);
     if (status != PI_OK) return status;
-    plan_matrix vectors = e->down; /* of n_embd in both forms */
+    plan_matrix vectors = e->down; /* n_embd elements in both forms of down */
     vectors.w.n_out = g->model->hp.n_embd;
     return upload_expert_vectors(g, e, &vectors, e->down_scales, &out->down_bias, &out->scales[2],
                                  err);
@@ -291,15 +291,15 @@ static pi_status upload_route(gpu_exec *g, const plan_experts *e, gpu_exec_step 
 
 /* ---- attention and its cache ----------------------------------------------------------------- */
 
-/* Whatever the number of positions, heads that are read by 16-byte loads are aligned: others may
- * lie before them in a cache of mixed types. */
+/* Aligns the offset of heads that are read by 16-byte loads, for any number of positions: in a
+ * cache of mixed types unaligned heads may precede them. */
 static size_t cache_offset(size_t at, quant_type type) {
     if (quant_find((uint32_t)type)->is_quantized) return at;
     return (at + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
 }
 
-/* Keys and values of the layers whose primary is the GPU, in the order of the layers; none of a
- * layer that reads another one's. */
+/* Lays out the keys and values of layers whose primary is the GPU, in the order of the layers. A
+ * layer that reads another layer's cache has none. */
 static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
     const model_layer_hparams *l = &g->model->layers[s->layer].hp;
     size_t n_heads = (size_t)model_kv_heads(l, s->layer);
@@ -324,7 +324,7 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
     g->kv_per_position = v_offset + n_heads * row_v;
 }
 
-/* The layer's index keys. */
+/* Lays out the layer's index keys. */
 static void lay_out_index(gpu_exec *g, gpu_kv_layout *kv) {
     *kv = (gpu_kv_layout){.k_offset = cache_offset(g->kv_per_position, g->type_k),
                           .type_k = g->type_k,
@@ -335,7 +335,7 @@ static void lay_out_index(gpu_exec *g, gpu_kv_layout *kv) {
     g->kv_per_position = kv->k_offset + kv->k_row;
 }
 
-/* Scores of blocks, which layers write one after the other. */
+/* Lays out the block scores, which layers write one after the other. */
 static void lay_out_scores(gpu_exec *g) {
     const model_hparams *hp = &g->model->hp;
     bool any = false;
@@ -415,7 +415,7 @@ static pi_status upload_conv(gpu_exec *g, const plan_step *s, const plan_recurre
 static pi_status upload_recur(gpu_exec *g, const plan_recurrent *r, gpu_exec_step *out,
                               pi_error *err) {
     int64_t n_dt = r->mixer == MIXER_KDA ? r->n_head * r->n_state : r->n_head;
-    out->state_at = out[-1].state_at + r->heads_at - r->conv_at; /* behind the convolution's */
+    out->state_at = out[-1].state_at + r->heads_at - r->conv_at; /* after the convolution's */
     pi_status status = gpu_exec_upload_floats(g, r->dt_bias, n_dt, recurrent_layer, &out->dt_bias,
                                               err);
     if (status == PI_OK)

@@ -1,8 +1,8 @@
-/* step_count.c: what a decoded token takes besides reading weights: kernels of the GPU and barriers
- * of the CPU's threads, layer by layer. Placement is made with these counts.
+/* step_count.c: what a decoded token costs besides reading weights: kernels of the GPU and barriers
+ * of the CPU's threads, layer by layer. Placement uses these counts.
  *
- * ops.def says for each operation how many kernels a step launches for a single token;
- * tests/engine/test_engine_device.c compares with what a device launched. */
+ * ops.def has the number of kernels that a step of each operation launches for a single token;
+ * tests/engine/test_engine_device.c compares it with what a device launched. */
 #include "step_count.h"
 
 #include "gpu_exec_impl.h"
@@ -78,14 +78,14 @@ int32_t gpu_exec_count_kernels(const plan *p, int64_t depth) {
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* The first steps of a layer's neurons (experts) on its primary. */
+/* Whether the step is one of the first for a layer's neurons (experts) on its primary. */
 static bool is_of_neurons(const plan_step *s) {
     return s->op == OP_FFN_IN || s->op == OP_FFN_SPARSE || s->op == OP_TOP_K || s->op == OP_GROUP ||
            s->op == OP_EXPERTS_GATHER || s->op == OP_EXPERTS_IN;
 }
 
-/* Adds up a device's steps of a plan whose layers all have the same primary. Messages are not
- * counted: placement has a separate price for an exchange. */
+/* Counts a device's steps of a plan whose layers all have the same primary. Messages do not count:
+ * placement has a separate price for an exchange. */
 static void sum_side(const plan *p, plan_side side, plan_side primary, int n_splits,
                      step_counts *out) {
     int n_steps = side == SIDE_GPU ? p->n_gpu_steps : p->n_steps, layer = -2;
@@ -120,8 +120,8 @@ static bool stays(const uint8_t *all, int layer, int what) {
     return all && all[layer] & what;
 }
 
-/* All layers at one primary, half of their neurons on each device, as far as they need not stay on
- * the CPU; without a GPU all on the CPU. */
+/* Counts with all layers on one primary and half of their neurons on each device, except for what
+ * must stay on the CPU; without splits everything is on the CPU. */
 static pi_status count_at(const model *m, const plan_options *options, plan_side primary,
                           int64_t depth, plan_split *splits, step_counts *out, pi_error *err) {
     plan_options o = *options;
@@ -163,7 +163,7 @@ pi_status step_count_layers(const model *m, const plan_options *options, int64_t
     pi_status status = count_at(m, options, SIDE_CPU, depth, NULL, out, err);
     for (int primary = 0; primary < PLAN_SIDES && status == PI_OK; primary++) {
         status = count_at(m, options, (plan_side)primary, depth, splits, out, &why);
-        /* What has no kernels on the GPU stays on the CPU. */
+        /* A layer without kernels on the GPU stays on the CPU. */
         if (status == PI_ERR_UNSUPPORTED) status = PI_OK;
     }
     if (status != PI_OK && why.status != PI_OK && err) *err = why;

@@ -6,11 +6,11 @@
 #include "plan.h"
 
 typedef struct step_counts {
-    int32_t always[PLAN_SIDES];  /* where the layer has its primary */
-    int32_t neurons[PLAN_SIDES]; /* where some of its neurons (experts) are */
+    int32_t always[PLAN_SIDES];  /* on the primary of the layer */
+    int32_t neurons[PLAN_SIDES]; /* on a device with some of its neurons (experts) */
 } step_counts;
-/* out: [n_layer + 1], the last is the head. The splits in the options are ignored; depth: positions
- * that the token attends to. Layers without kernels on the GPU have 0 there. */
+/* out: [n_layer + 1], the last is the head. The splits in the options are ignored. depth: positions
+ * that the token attends to. Layers without kernels on the GPU have 0 for it. */
 pi_status step_count_layers(const model *m, const plan_options *options, int64_t depth,
                             step_counts *out, pi_error *err);
 
