@@ -33,10 +33,19 @@ static void sign_scores(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
     }
 }
 
-static gpu_matmul score_product(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                                const gpu_input *in) {
-    return gpu_exec_product(g, &STEP_ARGS(s, select)->ffn->fc2, &w->fc2, NULL, in, BUF_SCORE,
-                            false);
+static void compute_scores(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                           const gpu_exec_shape *p, bool tiled) {
+    const plan_ffn *f = STEP_ARGS(s, select)->ffn;
+    if (f->predictor == PREDICTOR_SIGN) {
+        sign_scores(g, s, w, p);
+        return;
+    }
+    const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
+    const gpu_matmul scores = gpu_exec_product(g, &f->fc2, &w->fc2, NULL, &in, BUF_SCORE, false);
+    if (tiled)
+        g->b->ops.matmul(g->stream, &scores);
+    else
+        g->b->ops.matvec(g->stream, &scores, 1);
 }
 
 static gpu_select selection_of(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
@@ -53,13 +62,7 @@ static gpu_select selection_of(const gpu_exec *g, const plan_step *s, const gpu_
 
 void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                             const gpu_exec_shape *p) {
-    if (STEP_ARGS(s, select)->ffn->predictor == PREDICTOR_SIGN) {
-        sign_scores(g, s, w, p);
-    } else {
-        const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
-        const gpu_matmul scores = score_product(g, s, w, &in);
-        g->b->ops.matvec(g->stream, &scores, 1);
-    }
+    compute_scores(g, s, w, p, false);
     gpu_select select = selection_of(g, s, w, p);
     select.list = g->list;
     select.count = g->count + s->layer;
@@ -69,13 +72,7 @@ void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const gpu_exec_step
 /* Bits only: nothing reads a list. */
 void gpu_exec_select_tiled(gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
                            const gpu_exec_shape *p) {
-    if (STEP_ARGS(s, select)->ffn->predictor == PREDICTOR_SIGN) {
-        sign_scores(g, s, w, p);
-    } else {
-        const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
-        const gpu_matmul scores = score_product(g, s, w, &in);
-        g->b->ops.matmul(g->stream, &scores);
-    }
+    compute_scores(g, s, w, p, true);
     const gpu_select select = selection_of(g, s, w, p);
     g->b->ops.select(g->stream, &select);
 }
