@@ -17,6 +17,12 @@ function(pi_see target seen)
     endif()
 endfunction()
 
+# pi_calls_system(FILES...): files of this folder that call the operating system. For all other files
+# in src/ the compiler hides what is not ISO C.
+function(pi_calls_system)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS _GNU_SOURCE)
+endfunction()
+
 # pi_law(NAME TARGET [SEES modules...] [PUBLIC_HEADERS]): adds a row of the law for a target that is
 # not a pi_module.
 function(pi_law name target)

@@ -14,10 +14,12 @@
  *   vf_store_i8                   rounded to nearest even
  *   vf_le                         a <= b (false for NaN)
  *   vf_pack, vf_pack_i32          stores the lanes that are not `gone` at p, in order; returns
- * their number; may write VF_N elements vf_pack_index                 like vf_pack_i32, for first,
- * first + 1, ... vf_bit_sums                   lane i: sum of those of the 32 elements of group i
- * whose bit is set; byte t, bit b of `bits` is planes[b * 4 * VF_N + t], in group t / 4 vf_any_nan
- * whether a lane is NaN
+ *                                 their number; may write VF_N elements
+ *   vf_pack_index                 like vf_pack_i32, for first, first + 1, ...
+ *   vf_bit_sums                   lane i: sum of those of the 32 elements of group i whose bit is
+ *                                 set; byte t, bit b of `bits` is planes[b * 4 * VF_N + t], in
+ *                                 group t / 4
+ *   vf_any_nan                    whether a lane is NaN
  *
  * and a vector `vi` of VF_N 32-bit words; vi_of and vf_of convert without changing bits:
  *
@@ -70,6 +72,35 @@ SIMD_INLINE vf vf_fma_lane_low(vf w, vi_four x, int i, vf acc) {
 }
 SIMD_INLINE vf vf_fma_lane_high(vf w, vi_four x, int i, vf acc) {
     return vf_fma(w, vf_high_bf16(vi_lane(x, i)), acc);
+}
+#endif
+
+#ifndef VF_PACK /* branchless, because the kept lanes are unpredictable */
+static inline int vf_pack(float *p, vmask gone, vf v) {
+    float lane[VF_N];
+    unsigned kept = ~vmask_bits(gone), n = 0;
+    vf_store(lane, v);
+    for (int i = 0; i < VF_N; i++) {
+        p[n] = lane[i];
+        n += kept >> i & 1;
+    }
+    return (int)n;
+}
+static inline int vf_pack_index(int32_t *p, vmask gone, int32_t first) {
+    unsigned kept = ~vmask_bits(gone), n = 0;
+    for (int i = 0; i < VF_N; i++) {
+        p[n] = first + i;
+        n += kept >> i & 1;
+    }
+    return (int)n;
+}
+static inline int vf_pack_i32(int32_t *p, vmask gone, const int32_t *from) {
+    unsigned kept = ~vmask_bits(gone), n = 0;
+    for (int i = 0; i < VF_N; i++) {
+        p[n] = from[i];
+        n += kept >> i & 1;
+    }
+    return (int)n;
 }
 #endif
 

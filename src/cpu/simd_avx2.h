@@ -150,32 +150,9 @@ static inline void vf_store_i8(int8_t *p, vf v) {
 static inline vmask vf_le(vf a, vf b) {
     return _mm256_cmp_ps(a, b, _CMP_LE_OQ);
 }
-/* Branchless, because the kept lanes are unpredictable. */
-static inline int vf_pack(float *p, vmask gone, vf v) {
-    float lane[VF_N];
-    unsigned kept = ~(unsigned)_mm256_movemask_ps(gone), n = 0;
-    vf_store(lane, v);
-    for (int i = 0; i < VF_N; i++) {
-        p[n] = lane[i];
-        n += kept >> i & 1;
-    }
-    return (int)n;
-}
-static inline int vf_pack_index(int32_t *p, vmask gone, int32_t first) {
-    unsigned kept = ~(unsigned)_mm256_movemask_ps(gone), n = 0;
-    for (int i = 0; i < VF_N; i++) {
-        p[n] = first + i;
-        n += kept >> i & 1;
-    }
-    return (int)n;
-}
-static inline int vf_pack_i32(int32_t *p, vmask gone, const int32_t *from) {
-    unsigned kept = ~(unsigned)_mm256_movemask_ps(gone), n = 0;
-    for (int i = 0; i < VF_N; i++) {
-        p[n] = from[i];
-        n += kept >> i & 1;
-    }
-    return (int)n;
+/* Bit i: lane i. */
+static inline unsigned vmask_bits(vmask m) {
+    return (unsigned)_mm256_movemask_ps(m);
 }
 
 static inline vf vf_bit_sums(const uint8_t *bits, const int8_t *planes) {

@@ -140,6 +140,7 @@ static inline void vf_store_i8(int8_t *p, vf v) {
 static inline vmask vf_le(vf a, vf b) {
     return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
 }
+#define VF_PACK
 /* Compresses in a register, because compressing stores are slow on some CPUs. */
 static inline int vf_pack(float *p, vmask gone, vf v) {
     vmask kept = (vmask)~gone;

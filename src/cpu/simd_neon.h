@@ -167,33 +167,6 @@ static inline unsigned vmask_bits(vmask m) {
     uint32x4_t w = vld1q_u32(weight);
     return vaddvq_u32(vandq_u32(m.lo, w)) | vaddvq_u32(vandq_u32(m.hi, w)) << 4;
 }
-/* Branchless, because the kept lanes are unpredictable. */
-static inline int vf_pack(float *p, vmask gone, vf v) {
-    float lane[VF_N];
-    unsigned kept = ~vmask_bits(gone), n = 0;
-    vf_store(lane, v);
-    for (int i = 0; i < VF_N; i++) {
-        p[n] = lane[i];
-        n += kept >> i & 1;
-    }
-    return (int)n;
-}
-static inline int vf_pack_index(int32_t *p, vmask gone, int32_t first) {
-    unsigned kept = ~vmask_bits(gone), n = 0;
-    for (int i = 0; i < VF_N; i++) {
-        p[n] = first + i;
-        n += kept >> i & 1;
-    }
-    return (int)n;
-}
-static inline int vf_pack_i32(int32_t *p, vmask gone, const int32_t *from) {
-    unsigned kept = ~vmask_bits(gone), n = 0;
-    for (int i = 0; i < VF_N; i++) {
-        p[n] = from[i];
-        n += kept >> i & 1;
-    }
-    return (int)n;
-}
 
 /* A set bit becomes -1 as a signed byte, so the sums are negated. */
 static inline float32x4_t vf_bit_sums_half(const uint8_t *bits, const int8_t *planes) {

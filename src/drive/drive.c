@@ -19,7 +19,6 @@ static bool open_direct(drive *d) {
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         size_t block = blocks[i], n;
         if (os_file_read_at(d->file, page + block, block, block, &n) != 0) continue;
-        d->direct = true;
         d->block = block;
         return true;
     }
@@ -126,9 +125,6 @@ void drive_close(drive *d) {
 size_t drive_block(const drive *d) {
     return d->block;
 }
-bool drive_is_direct(const drive *d) {
-    return d->direct;
-}
 const char *drive_backend_name(const drive *d) {
     return d->lanes[0].uring ? "io_uring" : "threads";
 }
@@ -183,7 +179,7 @@ static bool end_piece(drive_lane *l, const drive_piece *p) {
     atomic_fetch_sub_explicit(&d->n_sent, 1, memory_order_relaxed);
     if (--l->n_busy == 0) count_busy(l->d, -1);
     /* The page cache need not keep bytes that were read through it. */
-    if (!d->direct) os_file_forget(d->file, p->offset + p->n_bytes - p->total, p->total);
+    if (d->block == 1) os_file_forget(d->file, p->offset + p->n_bytes - p->total, p->total);
     if (atomic_fetch_sub_explicit(p->left, p->total, memory_order_release) == p->total)
         l->news = true;
     return true;

@@ -56,7 +56,6 @@ pi_status drive_open(const char *path, const drive_options *options, drive **out
 void drive_close(drive *d);
 
 size_t drive_block(const drive *d); /* bytes: 512 or 4096; 1 where reads are not direct */
-bool drive_is_direct(const drive *d);
 const char *drive_backend_name(const drive *d); /* "io_uring", "threads" */
 drive_counts drive_get_counts(drive *d);
 

@@ -40,8 +40,7 @@ typedef struct drive_lane {
 
 struct drive {
     os_file file;
-    bool direct;
-    size_t block;
+    size_t block; /* bytes; 1: reads are not direct */
     char *path;
     os_info opened;         /* the file's state when opened */
     drive_threads *threads; /* NULL: io_uring */

@@ -26,8 +26,7 @@ static void fill(drive *d, drive_request *requests, size_t n, size_t n_bytes, ui
 pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, pi_error *err) {
     size_t size;
     *rate = 0;
-    if (n_bytes == 0 || !size_align(n_bytes, d->direct ? d->block : 1, &size) ||
-        size > d->opened.size)
+    if (n_bytes == 0 || !size_align(n_bytes, d->block, &size) || size > d->opened.size)
         return error_set(err, PI_ERR_ARG, "file is too small to measure reads of %zu bytes: %s",
                          n_bytes, d->path);
     size_t n = BATCH_BYTES / size < 1 ? 1 : BATCH_BYTES / size;

@@ -139,6 +139,16 @@ static pi_status list_hub(fetcher *f, char commit[HUB_COMMIT + 1], hub_files *fi
     return status;
 }
 
+static pi_status send_head(fetcher *f, const char *url, http_reply *reply, pi_error *err) {
+    http_request r = {.url = url,
+                      .token = f->options->token,
+                      .home = f->endpoint,
+                      .head = true,
+                      .tick = download_tick,
+                      .user = (void *)(uintptr_t)f->options};
+    return fetch_http_send(f->http, &r, reply, err);
+}
+
 /* A file of the hub as the server describes it. */
 typedef struct hub_entry {
     char commit[HUB_COMMIT + 1], etag[HUB_NAME_MAX];
@@ -147,13 +157,7 @@ typedef struct hub_entry {
 
 static pi_status ask_hub(fetcher *f, const char *url, hub_entry *e, pi_error *err) {
     http_reply reply;
-    http_request r = {.url = url,
-                      .token = f->options->token,
-                      .home = f->endpoint,
-                      .head = true,
-                      .tick = download_tick,
-                      .user = (void *)(uintptr_t)f->options};
-    pi_status status = fetch_http_send(f->http, &r, &reply, err);
+    pi_status status = send_head(f, url, &reply, err);
     if (status != PI_OK) return status;
     if (reply.status >= 400 || reply.status < 200)
         return download_refused(f->options, &reply, url, err);
@@ -384,13 +388,7 @@ static pi_status get_url_file(fetcher *f, const char *url, const char *name, pi_
     if (!url_path(f->options->urls_folder, url, name, path)) return too_long(url, err);
     if (file_exists(path)) return PI_OK;
     if (!f->http) return not_there(f, url, err);
-    http_request r = {.url = url,
-                      .token = f->options->token,
-                      .home = f->endpoint,
-                      .head = true,
-                      .tick = download_tick,
-                      .user = (void *)(uintptr_t)f->options};
-    pi_status status = fetch_http_send(f->http, &r, &reply, err);
+    pi_status status = send_head(f, url, &reply, err);
     if (status != PI_OK) return status;
     if (reply.status == 401 || reply.status == 404)
         return download_refused(f->options, &reply, url, err);

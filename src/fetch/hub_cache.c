@@ -39,7 +39,7 @@ bool hub_etag_is_sha256(const char *etag) {
     return is_hex(etag, 64);
 }
 
-bool hub_etag_valid(const char *etag) {
+static bool etag_valid(const char *etag) {
     size_t n = strlen(etag);
     if (n == 0 || n >= HUB_NAME_MAX / 2 || etag[0] == '.') return false;
     for (; *etag; etag++)
@@ -52,7 +52,7 @@ bool hub_etag_plain(const char *etag, char *buf, size_t n_buf) {
     size_t n = strlen(etag);
     if (n >= 2 && etag[0] == '"' && etag[n - 1] == '"') etag++, n -= 2;
     snprintf(buf, n_buf, "%.*s", (int)n, etag);
-    return hub_etag_valid(buf);
+    return etag_valid(buf);
 }
 
 bool hub_file_valid(const char *name) {

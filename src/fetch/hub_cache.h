@@ -27,7 +27,6 @@ pi_status hub_repo_parse(const char *text, hub_repo *out, pi_error *err);
 
 /* Whether text from a server may become a part of a path. */
 bool hub_commit_valid(const char *commit);
-bool hub_etag_valid(const char *etag);
 bool hub_file_valid(const char *name);
 /* An ETag without its quotes and W/; false when the rest is no ETag. */
 bool hub_etag_plain(const char *etag, char *buf, size_t n_buf);

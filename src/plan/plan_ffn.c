@@ -37,8 +37,9 @@ static plan_step *add_norm(const plan_slice *h) {
     return s;
 }
 
-void plan_add_neuron_matrix(const plan_slice *h, plan_step *s, tensor_role role, tensor_role bias,
-                            plan_buffer out) {
+/* The slice's rows of a matrix that has a row per neuron. */
+static void add_neuron_matrix(const plan_slice *h, plan_step *s, tensor_role role, tensor_role bias,
+                              plan_buffer out) {
     const plan_matrix whole = plan_make_matrix(h->p, h->layer, role, bias, out);
     const plan_matrix part = plan_take_rows(&whole, h->first, h->n);
     plan_set_matrix(s, &part);
@@ -48,8 +49,8 @@ void plan_add_neuron_matrix(const plan_slice *h, plan_step *s, tensor_role role,
 void plan_add_neuron_matrices(const plan_slice *h, plan_step *s) {
     bool gated = tensors_of(h)[ROLE_FFN_GATE].data;
     if (gated && !has_cutoff(h))
-        plan_add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
-    plan_add_neuron_matrix(h, s, ROLE_FFN_UP, ROLE_FFN_UP_BIAS, gated ? BUF_UP : BUF_GATE);
+        add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
+    add_neuron_matrix(h, s, ROLE_FFN_UP, ROLE_FFN_UP_BIAS, gated ? BUF_UP : BUF_GATE);
 }
 
 /* ---- selected neurons ------------------------------------------------------------------------ */
@@ -105,7 +106,7 @@ static void describe_predictor(const plan_slice *h, const plan_options *o, int64
 /* Activations from all values of gate. */
 static void add_cutoff(const plan_slice *h) {
     plan_step *s = plan_add_slice_step(h, OP_MATMUL, BUF_Y);
-    plan_add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
+    add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
     s = plan_add_slice_step(h, OP_TOP_K, BUF_GATE);
     STEP_ARGS(s, top_k)->cutoff = h->p->model->layers[h->layer].hp.ffn_cutoff;
 }

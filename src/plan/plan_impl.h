@@ -125,9 +125,6 @@ typedef struct plan_slices {
 
 plan_slices plan_make_slices(plan *p, int layer, pi_mode mode);
 plan_step *plan_add_slice_step(const plan_slice *h, plan_op op, plan_buffer in);
-/* The slice's rows of a matrix with a row per neuron. */
-void plan_add_neuron_matrix(const plan_slice *h, plan_step *s, tensor_role role, tensor_role bias,
-                            plan_buffer out);
 /* Gate and up; only up if there is no gate, or if OP_TOP_K has computed the activations. */
 void plan_add_neuron_matrices(const plan_slice *h, plan_step *s);
 /* The GPU kernels of gate and up. */

@@ -20,7 +20,6 @@ enum {
     EPOCHS_DEFAULT = 8,
     EPOCHS_PATIENT = 2,
     BATCH = 256,    /* tokens */
-    SAMPLE = 2048,  /* tokens for the scales at the start */
     ELEMENTS = 4096 /* elements of a parameter vector per unit of work */
 };
 /* Initial standard deviation of a neuron's scores, in units of the logistic function: fitting

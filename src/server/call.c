@@ -14,31 +14,7 @@ enum { MAX_CHOICES = 128, STREAM_BLOCK = 16 << 10 };
 
 /* ---- creation and destruction ---------------------------------------------------------------- */
 
-server_call *call_create(exchange *x, const dialect *d, const char *id, params *p) {
-    server_call *c = mem_calloc(1, sizeof *c);
-    if (!c) {
-        params_free(p);
-        return NULL;
-    }
-    *c = (server_call){.server = x->server,
-                       .dialect = d,
-                       .connection = x->connection,
-                       .owner = http_owner(x),
-                       .params = *p,
-                       .created = (int64_t)time(NULL)};
-    os_condition_init(&c->news);
-    c->choices = mem_calloc(MAX_CHOICES, sizeof *c->choices);
-    c->events = bytes_stream(&c->out);
-    if (!c->choices || !c->events) {
-        call_free(c);
-        return NULL;
-    }
-    snprintf(c->id, sizeof c->id, "%s%016llx", id, (unsigned long long)rng_entropy());
-    snprintf(c->model, sizeof c->model, "%s", x->server->options.model_name);
-    return c;
-}
-
-void call_free(server_call *c) {
+static void free_call(server_call *c) {
     if (!c) return;
     for (int i = 0; i < c->n_choices; i++) {
         answer_choice *k = &c->choices[i];
@@ -58,9 +34,33 @@ void call_free(server_call *c) {
     mem_free(c);
 }
 
+server_call *call_create(exchange *x, const dialect *d, const char *id, params *p) {
+    server_call *c = mem_calloc(1, sizeof *c);
+    if (!c) {
+        params_free(p);
+        return NULL;
+    }
+    *c = (server_call){.server = x->server,
+                       .dialect = d,
+                       .connection = x->connection,
+                       .owner = http_owner(x),
+                       .params = *p,
+                       .created = (int64_t)time(NULL)};
+    os_condition_init(&c->news);
+    c->choices = mem_calloc(MAX_CHOICES, sizeof *c->choices);
+    c->events = bytes_stream(&c->out);
+    if (!c->choices || !c->events) {
+        free_call(c);
+        return NULL;
+    }
+    snprintf(c->id, sizeof c->id, "%s%016llx", id, (unsigned long long)rng_entropy());
+    snprintf(c->model, sizeof c->model, "%s", x->server->options.model_name);
+    return c;
+}
+
 enum MHD_Result call_refuse(exchange *x, server_call *c, const pi_error *err) {
     x->n_too_long = c->n_too_long;
-    call_free(c);
+    free_call(c);
     return http_reply_failed(x, err);
 }
 
@@ -358,14 +358,14 @@ static ssize_t read_stream(void *user, uint64_t position, char *block, size_t si
 }
 
 static void free_stream(void *user) {
-    call_free(user);
+    free_call(user);
 }
 
 static enum MHD_Result answer_stream(exchange *x, server_call *c) {
     struct MHD_Response *response = MHD_create_response_from_callback(
         MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, c, free_stream);
     if (!response) {
-        call_free(c);
+        free_call(c);
         return MHD_NO;
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream");
@@ -390,7 +390,7 @@ static enum MHD_Result answer_whole(exchange *x, server_call *c) {
         c->dialect->whole(c, &j.writer);
         result = http_reply_json(x, &j, &body);
     }
-    call_free(c);
+    free_call(c);
     return result;
 }
 
@@ -415,7 +415,7 @@ enum MHD_Result call_answer(exchange *x, server_call *c) {
     note_widened(x, c);
     for (int i = 0; i < c->n_choices; i++) all[i] = c->choices[i].q;
     if (scheduler_add(c->server->scheduler, all, c->n_choices, &err) != PI_OK) {
-        call_free(c);
+        free_call(c);
         return http_reply_error(x, 503, "%s", err.message);
     }
     MHD_set_connection_option(x->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);

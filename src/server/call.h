@@ -80,7 +80,6 @@ struct server_call {
 /* Creates a call for a request whose params have been read, and takes ownership of params. NULL:
  * out of memory; params is freed. id: prefix of the answer's id, "chatcmpl-". */
 server_call *call_create(exchange *x, const dialect *d, const char *id, params *p);
-void call_free(server_call *c);
 
 /* Adds params.n choices of one prompt. Always takes ownership of the tokens. PI_ERR_LIMIT: the
  * prompt is longer than a slot. Also the errors of pi_sampler_create. */

@@ -50,8 +50,6 @@ const char *synth_shape_names(void); /* "tiny, llama-1b, ..." */
 uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim);
 
 int32_t synth_shape_head_dim(const synth_shape *shape);
-/* Rows of a tensor, of all experts together. */
-uint64_t synth_shape_rows(const synth_shape *shape, const arch_tensor *tensor);
 /* Activations inside experts have exact zeros: prepared files store their down a row per neuron. */
 bool synth_experts_have_zeros(const synth_shape *shape);
 int32_t synth_shape_rot(const synth_shape *shape); /* rotated elements of a head */

@@ -77,10 +77,6 @@ uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
     return (uint64_t)arch_dim_size(dim, &sizes);
 }
 
-uint64_t synth_shape_rows(const synth_shape *s, const arch_tensor *t) {
-    return synth_shape_dim(s, t->dims[1]) * synth_shape_dim(s, t->dims[2]);
-}
-
 bool synth_experts_have_zeros(const synth_shape *s) {
     return s->n_expert > 0 && s->activation == ACTIVATION_RELU;
 }

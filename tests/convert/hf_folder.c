@@ -51,16 +51,6 @@ void folder_write_text(const hf_folder *f, const char *name, const char *text) {
     folder_write(f, name, text, strlen(text));
 }
 
-void folder_copy(const hf_folder *f, const char *from, const char *name) {
-    FILE *file = fopen(from, "rb");
-    assert_non_null(file);
-    static char buffer[32 << 20];
-    size_t n = fread(buffer, 1, sizeof buffer, file);
-    assert_true(n < sizeof buffer);
-    fclose(file);
-    folder_write(f, name, buffer, n);
-}
-
 static void collect(void *user, const char *line) {
     hf_folder *f = user;
     assert_true(f->n_messages < FOLDER_MAX_MESSAGES);

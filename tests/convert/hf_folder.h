@@ -25,7 +25,6 @@ void folder_close(hf_folder *f); /* removes everything */
 void folder_path(const hf_folder *f, const char *name, char path[FOLDER_PATH]);
 void folder_write(const hf_folder *f, const char *name, const void *data, size_t n_bytes);
 void folder_write_text(const hf_folder *f, const char *name, const char *text);
-void folder_copy(const hf_folder *f, const char *from, const char *name);
 
 /* Converts into f->out, collecting the messages. */
 pi_status folder_convert(hf_folder *f, const char *type, pi_error *err);

@@ -225,3 +225,18 @@ void case_quantized(const void *q8, const float *device_x, int64_t ld, int64_t n
         assert_memory_equal(got + sums, want + sums, (size_t)n / 16 * 4);
     }
 }
+
+int case_spread_of(quant_type type, int n) {
+    return quant_find((uint32_t)type)->is_quantized && type != QUANT_Q8_0 ? n & -n : 0;
+}
+
+void case_spread(double *x, int n, int block) {
+    double y[GPU_MAX_LATENT];
+    for (int i = 0; i < n && block; i++) {
+        y[i] = 0;
+        for (int j = 0; j < block; j++)
+            y[i] += (__builtin_popcount((unsigned)(i % block & j)) % 2 ? -1 : 1) *
+                    x[i / block * block + j] / sqrt(block);
+    }
+    if (block) memcpy(x, y, (size_t)n * sizeof *x);
+}

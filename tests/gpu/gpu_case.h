@@ -83,6 +83,12 @@ void case_quantized(const void *q8, const float *device_x, int64_t ld, int64_t n
 void case_near(double got, double want, double scale, double tolerance, const char *what,
                int64_t at);
 
+/* Elements of the Hadamard matrix by which the engine multiplies heads of n in a cache of this
+ * type; 0: none. */
+int case_spread_of(quant_type type, int n);
+/* Multiplies every block of n <= GPU_MAX_LATENT elements, by the definition of the matrix. */
+void case_spread(double *x, int n, int block);
+
 extern const quant_type case_types[];
 extern const int case_n_types;
 /* Returns a width that the type allows, at least about n; n for plain types. */

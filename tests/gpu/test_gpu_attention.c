@@ -118,23 +118,6 @@ static size_t head_size(quant_type type, int dim) {
     return n;
 }
 
-/* Size of the Hadamard matrix for heads of n, as in the engine; 0: none. */
-static int spread_of(quant_type type, int n) {
-    return quant_find((uint32_t)type)->is_quantized && type != QUANT_Q8_0 ? n & -n : 0;
-}
-
-/* The Hadamard transform of every block of n elements, by its definition. */
-static void spread(double *x, int n, int block) {
-    double y[GPU_MAX_HEAD];
-    for (int i = 0; i < n && block; i++) {
-        y[i] = 0;
-        for (int j = 0; j < block; j++)
-            y[i] += (__builtin_popcount((unsigned)(i % block & j)) % 2 ? -1 : 1) *
-                    x[i / block * block + j] / sqrt(block);
-    }
-    if (block) memcpy(x, y, (size_t)n * sizeof *x);
-}
-
 /* Layer 1 of 2; one session per column, of different sizes. */
 typedef struct caches {
     gpu_kv_layout kv;
@@ -163,8 +146,8 @@ static caches make_caches(quant_type type_k, quant_type type_v, int dim, int v_d
                            .v_row = v,
                            .type_k = type_k,
                            .type_v = type_v,
-                           .k_hadamard = spread_of(type_k, dim),
-                           .v_hadamard = spread_of(type_v, v_dim),
+                           .k_hadamard = case_spread_of(type_k, dim),
+                           .v_hadamard = case_spread_of(type_v, v_dim),
                            .n_head_kv = KV_HEADS,
                            .head_dim = dim,
                            .v_dim = v_dim};
@@ -350,7 +333,7 @@ static void check_rope(quant_type type_k, quant_type type_v, int v_dim, bool neo
                        s.cols[c].n_ctx > long_from ? freq + DIM / 2 : freq, 1.25);
             if (normed && late) norm_head(want, n, weight, false);
             if (is_v && late) norm_head(want, n, NULL, false);
-            spread(want, n, is_v ? s.kv.v_hadamard : s.kv.k_hadamard);
+            case_spread(want, n, is_v ? s.kv.v_hadamard : s.kv.k_hadamard);
             if (is_k || is_v) check_stored(&s, c, is_k, kv_head, is_v && !late ? from : NULL, want);
             for (int i = 0; i < n && !is_k && !is_v; i++)
                 case_near((double)got[c * LD + h * DIM + i], want[i], fabs(want[i]) + 1, 1e-5,
@@ -451,7 +434,7 @@ static void attend(const caches *s, const attention_case *t, int c, int head, co
         for (int i = 0; i < v_dim; i++) out[i] += weight * (double)x[i];
     }
     for (int i = 0; i < v_dim; i++) out[i] /= sum;
-    spread(out, v_dim, s->kv.v_hadamard); /* transformed like queries */
+    case_spread(out, v_dim, s->kv.v_hadamard); /* transformed like queries */
 }
 
 /* Tensor cores round queries and weights to half. */

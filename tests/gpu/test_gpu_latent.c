@@ -85,27 +85,10 @@ typedef struct caches {
     size_t n_bytes[COLS];
 } caches;
 
-/* As in the engine. */
-static int spread_of(quant_type type, int n) {
-    return quant_find((uint32_t)type)->is_quantized && type != QUANT_Q8_0 ? n & -n : 0;
-}
-
-/* The Hadamard transform of every block of n elements, by its definition. */
-static void spread(double *x, int n, int block) {
-    double y[GPU_MAX_LATENT];
-    for (int i = 0; i < n && block; i++) {
-        y[i] = 0;
-        for (int j = 0; j < block; j++)
-            y[i] += (__builtin_popcount((unsigned)(i % block & j)) % 2 ? -1 : 1) *
-                    x[i / block * block + j] / sqrt(block);
-    }
-    if (block) memcpy(x, y, (size_t)n * sizeof *x);
-}
-
 static caches make_caches(quant_type type, int dim, const int32_t pos[COLS]) {
     size_t row = row_bytes(type, dim),
            step = quant_find((uint32_t)type)->is_quantized ? row : (row + 15) / 16 * 16;
-    const int spread = spread_of(type, dim);
+    const int spread = case_spread_of(type, dim);
     caches s = {.kv = {.k_offset = step,
                        .v_offset = step + row,
                        .k_row = row,
@@ -208,7 +191,7 @@ static void check_store(quant_type type, int n_latent, int n_rot, bool neox, boo
         for (int i = 0; i < n_latent; i++) squares += pow((double)k[c * ldk + i], 2) / n_latent;
         for (int i = 0; i < n_latent; i++)
             want[n_rot + i] = (double)k[c * ldk + i] / sqrt(squares + 1e-6) * (double)norm[i];
-        spread(want, dim, s.kv.k_hadamard);
+        case_spread(want, dim, s.kv.k_hadamard);
         double largest = 0;
         for (int i = 0; i < dim; i++) largest = fmax(largest, fabs(want[i]));
         for (int i = 0; i < dim; i++)
@@ -263,7 +246,7 @@ static void attend(const caches *s, const attention_case *t, int c, const float 
     double query[GPU_MAX_LATENT], scale = 0.2, top = sink ? (double)*sink : -INFINITY, sum = 0;
     if (t->forms) scale *= 1 + 0.4 * log(1 + s->cols[c].pos / TEMPERATURE_LENGTH);
     for (int i = 0; i < t->dim; i++) query[i] = (double)q[i];
-    spread(query, t->dim, s->kv.k_hadamard);
+    case_spread(query, t->dim, s->kv.k_hadamard);
     for (int64_t j = begin; j < end; j++) {
         read_row(s, c, j, row);
         p[j] = 0;
@@ -279,7 +262,7 @@ static void attend(const caches *s, const attention_case *t, int c, const float 
         for (int i = 0; i < t->dim; i++) out[i] += exp(p[j] - top) * (double)row[i];
     }
     for (int i = 0; i < t->dim; i++) out[i] /= sum;
-    spread(out, t->dim, s->kv.v_hadamard);
+    case_spread(out, t->dim, s->kv.v_hadamard);
 }
 
 static void check_attention(attention_case t, const int32_t pos[COLS]) {

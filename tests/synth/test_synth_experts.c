@@ -209,7 +209,8 @@ static void test_tensors(void **state) {
         const arch_tensor *t = arch_tensor_of(arch, tensors[i].role);
         assert_true(synth_has_tensor(shape, t, 0, false));
         assert_int_equal(synth_shape_dim(shape, t->dims[0]), tensors[i].n_in);
-        assert_int_equal(synth_shape_rows(shape, t), tensors[i].n_rows);
+        assert_int_equal(synth_shape_dim(shape, t->dims[1]) * synth_shape_dim(shape, t->dims[2]),
+                         tensors[i].n_rows);
     }
     assert_false(synth_has_tensor(shape, arch_tensor_of(arch, ROLE_FFN_FREQ), 0, false));
     assert_true(synth_has_tensor(shape, arch_tensor_of(arch, ROLE_FFN_FREQ), 0, true));

@@ -217,7 +217,6 @@ static const snippet snippets[] = {
     {"src/quant/bad.c", "#include <jansson.h>\n# include <pthread.h>\n", 2},
     {"src/base/os/linux/good.c", "#include <unistd.h>\nint f(void) {\n    kill(1, 2);\n}\n", 0},
     {"src/cli/chat_input.c", "#include <histedit.h>\n", 0},
-    {"src/cli/bad.c", "void f(void) {\n    fileno(stdin);\n    x = strcasecmp(a, b);\n}\n", 2},
     {"tests/t/test_x.c", "#include <unistd.h>\nint f(void) {\n    kill(1, 2);\n}\n", 0},
     {"src/text/inner/good.c", "#include \"tokenizer.h\"\n#include \"mem.h\"\n", 0},
     {"src/text/inner/bad.c", "#include \"quant.h\"\n", 1},

@@ -35,11 +35,13 @@ static void sign_scores(gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
 
 static void make_scores(gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
                         const gpu_exec_shape *p, bool tiled) {
+    if (f->predictor == PREDICTOR_SIGN) {
+        sign_scores(g, f, w, p);
+        return;
+    }
     const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
     const gpu_matmul product = gpu_exec_product(g, &f->fc2, &w->fc2, NULL, &in, BUF_SCORE, false);
-    if (f->predictor == PREDICTOR_SIGN)
-        sign_scores(g, f, w, p);
-    else if (tiled)
+    if (tiled)
         g->b->ops.matmul(g->stream, &product);
     else
         g->b->ops.matvec(g->stream, &product, 1);

@@ -98,7 +98,6 @@ static inline bool gpu_has_matrix_units(const char *name) {
 #define cudaLaunchKernel                hipLaunchKernel
 #define cudaMalloc                      hipMalloc
 #define cudaMemGetInfo                  hipMemGetInfo
-#define cudaMemcpy                      hipMemcpy
 #define cudaMemcpyAsync                 hipMemcpyAsync
 #define cudaMemcpyDeviceToDevice        hipMemcpyDeviceToDevice
 #define cudaMemcpyDeviceToHost          hipMemcpyDeviceToHost

@@ -28,7 +28,7 @@ void sim_device_stick(gpu_device *d, pi_status status, const char *format, ...) 
     pthread_mutex_unlock(&d->mutex);
 }
 
-bool sim_device_stuck(gpu_device *d) {
+static bool device_stuck(gpu_device *d) {
     pthread_mutex_lock(&d->mutex);
     bool stuck = d->status != PI_OK;
     pthread_mutex_unlock(&d->mutex);
@@ -40,7 +40,7 @@ bool sim_device_tick(gpu_device *d) {
     bool lost = d->fail_at > 0 && --d->fail_at == 0;
     pthread_mutex_unlock(&d->mutex);
     if (lost) sim_device_stick(d, PI_ERR_DEVICE, "device lost: sim: by the test hook");
-    return !sim_device_stuck(d);
+    return !device_stuck(d);
 }
 
 pi_status sim_device_status(gpu_device *d, pi_error *err) {

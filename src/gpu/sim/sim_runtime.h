@@ -121,16 +121,12 @@ struct gpu_stream {
 /* Sets the device's sticky error; the first error stays. Any thread. */
 void sim_device_stick(gpu_device *d, pi_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-bool sim_device_stuck(gpu_device *d);
 /* Counts an operation for fail_at. False: the device is lost, and the operation must not run. */
 bool sim_device_tick(gpu_device *d);
 bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes);
 
 /* Number of kernels so far that paused, that is waited for their host, on all devices. */
 int sim_n_paused();
-
-void sim_queue_init(sim_queue *q);
-void sim_queue_clear(gpu_device *d, sim_queue *q);
 
 /* NULL when out of memory. Any thread creates and frees it, one thread uses it. */
 sim_worker *sim_worker_create(gpu_device *d);

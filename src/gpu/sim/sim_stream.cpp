@@ -6,7 +6,7 @@
 
 /* ---- queues ---------------------------------------------------------------------------------- */
 
-void sim_queue_init(sim_queue *q) {
+static void queue_init(sim_queue *q) {
     q->first = nullptr;
     q->end = &q->first;
 }
@@ -16,13 +16,13 @@ static void queue_append(sim_queue *q, sim_command *c) {
     q->end = &c->next;
 }
 
-void sim_queue_clear(gpu_device *d, sim_queue *q) {
+static void queue_clear(gpu_device *d, sim_queue *q) {
     while (q->first) {
         sim_command *c = q->first;
         q->first = c->next;
         d->host->free(c);
     }
-    sim_queue_init(q);
+    queue_init(q);
 }
 
 /* A zeroed command with space for n_args bytes of arguments; NULL: out of memory, a sticky error of
@@ -143,7 +143,7 @@ pi_status sim_stream_create(gpu_device *d, gpu_stream **out, pi_error *err) {
     if (!s) return error_nomem(err, sizeof *s, "a stream of device sim");
     memset(static_cast<void *>(s), 0, sizeof *s);
     s->device = d;
-    sim_queue_init(&s->queue);
+    queue_init(&s->queue);
     pthread_mutex_init(&s->mutex, nullptr);
     pthread_cond_init(&s->work, nullptr);
     pthread_cond_init(&s->idle, nullptr);
@@ -245,7 +245,7 @@ static void join_recording(gpu_stream *s, gpu_event *e) {
             *p->commands.end = p->branch.first;
             p->commands.end = p->branch.end;
         }
-        sim_queue_init(&p->branch);
+        queue_init(&p->branch);
         end_branch(p);
     } else {
         sim_device_stick(s->device, PI_ERR_DEVICE,
@@ -376,8 +376,8 @@ pi_status sim_record_begin(gpu_stream *s, pi_error *err) {
     gpu_program *p = static_cast<gpu_program *>(d->host->alloc(sizeof *p));
     if (!p) return error_nomem(err, sizeof *p, "a program of device sim");
     p->device = d;
-    sim_queue_init(&p->commands);
-    sim_queue_init(&p->branch);
+    queue_init(&p->commands);
+    queue_init(&p->branch);
     p->side = nullptr;
     p->main = s;
     s->recording = p;
@@ -411,7 +411,7 @@ void sim_program_launch(gpu_stream *s, gpu_program *p) {
 
 void sim_program_free(gpu_program *p) {
     if (!p) return;
-    sim_queue_clear(p->device, &p->commands);
-    sim_queue_clear(p->device, &p->branch);
+    queue_clear(p->device, &p->commands);
+    queue_clear(p->device, &p->branch);
     p->device->host->free(p);
 }

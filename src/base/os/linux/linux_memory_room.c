@@ -87,8 +87,9 @@ uint64_t memory_room_group(const char *root, const char *group) {
     return room;
 }
 
-uint64_t memory_room_process(const char *statm) {
-    FILE *f = fopen(statm, "re");
+/* Memory left by RLIMIT_AS and RLIMIT_DATA. */
+static uint64_t process_room(void) {
+    FILE *f = fopen("/proc/self/statm", "re");
     if (!f) return UINT64_MAX;
     /* pages: size resident shared text lib data dirty */
     unsigned long long size, resident, shared, text, lib, data;
@@ -109,5 +110,5 @@ uint64_t memory_room_process(const char *statm) {
 uint64_t memory_room(void) {
     uint64_t room = memory_room_machine("/proc/meminfo");
     cgroup_walk_own("memory", take_room, &room);
-    return least(room, memory_room_process("/proc/self/statm"));
+    return least(room, process_room());
 }

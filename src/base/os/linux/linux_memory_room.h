@@ -1,6 +1,5 @@
-/* linux_memory_room.h: the limits of the machine, of its control groups and of the process itself
- * (ulimit). Paths are parameters so that tests can describe other machines. All results are bytes;
- * UINT64_MAX: no known limit. */
+/* linux_memory_room.h: the limits of the machine and of its control groups. Paths are parameters so
+ * that tests can describe other machines. All results are bytes; UINT64_MAX: no known limit. */
 #ifndef BASE_LINUX_MEMORY_ROOM_H
 #define BASE_LINUX_MEMORY_ROOM_H
 
@@ -12,8 +11,5 @@ uint64_t memory_room_machine(const char *meminfo);
  * Page cache counts as free because the kernel can reclaim it. The files in the folder distinguish
  * version 2 groups from version 1 groups (root: ".../memory"). */
 uint64_t memory_room_group(const char *root, const char *group);
-/* Memory left by RLIMIT_AS and RLIMIT_DATA, given the sizes in the file `statm`
- * (/proc/self/statm). */
-uint64_t memory_room_process(const char *statm);
 
 #endif
