@@ -114,7 +114,7 @@ static void test_several(void **state) {
     assert_true(says("layers 1 to 1: attention on the gpu, ") && says(" neurons on the GPU 1"));
     assert_true(says("GPU 0 sends to GPU 1: into its memory\n"));
     same_answer("--device sim:3,1 -ts 1,1 -v");
-    assert_true(says("GPU 3 sends to GPU 1: into the host's memory"));
+    assert_true(says("GPU 3 sends to GPU 1: through host memory"));
     assert_true(says(" neurons on the GPU 3") && says(" neurons on the GPU 1"));
     same_answer("--device sim -ts 0/3/0/1 -sm layer -v"); /* only devices with a share are used */
     assert_true(says("GPU 1: ") && says("GPU 3: ") && !says("GPU 0: ") && !says("GPU 2: "));
