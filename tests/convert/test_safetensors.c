@@ -101,9 +101,9 @@ static void test_shapes(void **state) {
     (void)state;
     assert_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":4,\"data_offsets\":[0,4]}}", 4,
                    PI_ERR_FORMAT, "shape");
-    assert_refused("{\"a\":" F32_AT("-1", "0,4") "}", 4, PI_ERR_FORMAT, "sizes");
-    assert_refused("{\"a\":" F32_AT("1.5", "0,4") "}", 4, PI_ERR_FORMAT, "sizes");
-    assert_refused("{\"a\":" F32_AT("\"1\"", "0,4") "}", 4, PI_ERR_FORMAT, "sizes");
+    assert_refused("{\"a\":" F32_AT("-1", "0,4") "}", 4, PI_ERR_FORMAT, "not a size");
+    assert_refused("{\"a\":" F32_AT("1.5", "0,4") "}", 4, PI_ERR_FORMAT, "not a size");
+    assert_refused("{\"a\":" F32_AT("\"1\"", "0,4") "}", 4, PI_ERR_FORMAT, "not a size");
     assert_refused("{\"a\":" F32_AT("1,1,1,1,1,1,1,1,1", "0,4") "}", 4, PI_ERR_FORMAT, "8");
     /* 2^62 * 4 elements of 4 bytes wrap to 0; so do 2^62 * 4 bytes */
     assert_refused("{\"a\":" F32_AT("4611686018427387904,4", "0,0") "}", 0, PI_ERR_FORMAT,
