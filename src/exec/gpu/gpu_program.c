@@ -243,8 +243,7 @@ bool gpu_sides_are_alive(const gpu_sides *sides) {
     return true;
 }
 
-/* ---- counts that a program returns ------------------------------------------------------------
- */
+/* ---- counts that a program returns ----------------------------------------------------------- */
 
 int gpu_exec_bad_step(const gpu_exec *g) {
     const int32_t *count = g->counts_host.host;
