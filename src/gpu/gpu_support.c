@@ -20,10 +20,12 @@ static bool fits(gpu_op op, const gpu_shape *s) {
     case GPU_OP_LATENT_STORE:
         return is_head(s->head_dim, GPU_MAX_LATENT);
     case GPU_OP_ATTENTION:
-        return is_head(s->head_dim, s->latent ? GPU_MAX_LATENT : GPU_MAX_HEAD) &&
+        return is_head(s->head_dim, s->latent          ? GPU_MAX_LATENT
+                                    : s->index_dim > 0 ? GPU_MAX_SPARSE
+                                                       : GPU_MAX_HEAD) &&
                s->v_dim % HEAD_UNIT == 0;
     case GPU_OP_FIND_BLOCKS:
-        return is_head(s->index_dim, GPU_MAX_HEAD);
+        return is_head(s->index_dim, GPU_MAX_SPARSE);
     case GPU_OP_CONV:
         return s->n_taps <= GPU_MAX_TAPS;
     case GPU_OP_RECUR:

@@ -150,7 +150,6 @@ static void need_head(check *c, const model *m) {
 static gpu_shape shape_of(const model *m, int layer) {
     const model_hparams *hp = &m->hp;
     gpu_shape s = {.latent = hp->n_latent > 0,
-                   .index_dim = hp->index_dim,
                    .n_taps = hp->n_taps,
                    .n_state = hp->n_state,
                    .n_embd = hp->n_embd,
@@ -160,6 +159,7 @@ static gpu_shape shape_of(const model *m, int layer) {
     const model_layer_hparams *l = &m->layers[layer].hp;
     s.head_dim = l->head_dim;
     s.v_dim = l->v_dim;
+    s.index_dim = m->layers[layer].t[ROLE_INDEX_Q].data ? hp->index_dim : 0;
     s.n_ff_expert = l->n_ff_expert;
     return s;
 }

@@ -7,12 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "engine.h"
 #include "layer_embd_model.h"
+#include "plan_support.h"
+#include "powerinfer_tools.h"
 #include "recurrent_model.h"
 #include "rng.h"
 #include "run_device.h"
@@ -37,6 +40,7 @@ static int32_t tokens[N_TOKENS];
 static float want[N_TOKENS * V], got[N_TOKENS * V];
 static pi_error err;
 static double gate = 1e-6;
+static quant_type cache_type = QUANT_F32;
 
 static void ok(pi_status status) {
     if (status != PI_OK) fail_msg("%s", err.message);
@@ -44,7 +48,7 @@ static void ok(pi_status status) {
 
 static engine_options options_for(bool gpu) {
     engine_options o = run_engine_options(PI_MODE_DENSE, N_BATCH, N_TOKENS);
-    o.type_k = o.type_v = QUANT_F32;
+    o.type_k = o.type_v = cache_type;
     if (gpu) {
         o.plan.splits = splits;
         o.plan.head = SIDE_GPU;
@@ -64,7 +68,10 @@ static void feed(const char *what, engine_context *c, pi_session *s, int first, 
 
 static model *open_arch(const char *arch) {
     _Static_assert((int)PLE_VOCAB == (int)V, "one buffer of logits");
-    if (strcmp(arch, "gemma4") == 0)
+    int dim_full;
+    if (sscanf(arch, "gemma4, heads of %d", &dim_full) == 1)
+        ple_write_heads(MODEL_PATH, dim_full);
+    else if (strcmp(arch, "gemma4") == 0)
         ple_write(MODEL_PATH, QUANT_F32, PLE_WIDTH);
     else if (strcmp(arch, "gemma3n") == 0)
         ple_write_streams_as(MODEL_PATH, QUANT_F32);
@@ -128,6 +135,83 @@ static void test_pieces(void **state) {
     check_pieces("gemma3n, F16", pieces + 2, 1);
     check_pieces("gemma3n, Q8_0", pieces, 2);
     gate = 1e-6;
+}
+
+/* Gemma 4's layers without a window have heads of 512. Caches of all kinds of kernels; prompts of
+ * an F16 cache are on tensor cores. */
+static void test_wide_heads(void **state) {
+    (void)state;
+    static const int pieces[] = {5, 1, 0};
+    static const struct {
+        quant_type type;
+        double gate;
+    } caches[] = {{QUANT_F32, 1e-6}, {QUANT_F16, 1e-5}, {QUANT_BF16, 1e-3}};
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) {
+        cache_type = caches[i].type;
+        gate = caches[i].gate;
+        check_pieces("gemma4, heads of 512", pieces, 3);
+    }
+    model *m = run_engine_open(MODEL_PATH);
+    place(m, true);
+    for (int i = 0; i < PLE_LAYERS; i++) assert_int_equal(splits[i].primary, SIDE_GPU);
+    model_close(m);
+    cache_type = QUANT_F32;
+    gate = 1e-6;
+}
+
+static char reasons[1024];
+
+static void add_reason(void *user, const char *text) {
+    (void)user;
+    size_t n = strlen(reasons);
+    snprintf(reasons + n, sizeof reasons - n, "%s\n", text);
+}
+
+/* `place` puts all neurons of the file's model on the GPU, and says why attention is not there. */
+static void check_place_of_neurons(void) {
+    static char text[1 << 14];
+    pi_place_options o = pi_place_default_options();
+    o.device = PI_DEVICE_SIM;
+    for (int json = 0; json < 2; json++) {
+        FILE *file = tmpfile();
+        assert_non_null(file);
+        o.json = json;
+        ok(pi_place(MODEL_PATH, &o, file, &err));
+        rewind(file);
+        text[fread(text, 1, sizeof text - 1, file)] = '\0';
+        fclose(file);
+        if (!json) assert_non_null(strstr(text, reasons));
+        const char *at = text;
+        for (int i = 0; json && i < PLE_LAYERS; i++) {
+            at = strstr(at, "\"hot\": ");
+            assert_non_null(at);
+            at += strlen("\"hot\": ");
+            assert_int_equal(strtol(at, NULL, 10), ple_ff(i));
+        }
+    }
+}
+
+/* No kernel has heads of 520: attention of such layers, and of those that share a cache with them,
+ * stays on the CPU, and their neurons go to the GPU as others do. */
+static void test_unsupported_heads(void **state) {
+    (void)state;
+    static const int pieces[] = {5, 0};
+    check_pieces("gemma4, heads of 520", pieces, 2);
+    model *m = run_engine_open(MODEL_PATH);
+    place(m, true);
+    for (int i = 0; i < PLE_LAYERS; i++) {
+        assert_int_equal(splits[i].primary, i < model_shared_from(m) ? SIDE_GPU : SIDE_CPU);
+        assert_int_equal(splits[i].hot, ple_ff(i));
+    }
+    const plan_options o = {.mode = PI_MODE_DENSE, .supports = library.backend->supports};
+    plan_support s;
+    ok(plan_support_create(m, &o, &s, &err));
+    plan_support_explain(m, &s, add_reason, NULL);
+    assert_string_equal(reasons, "layers 1 to 4: attention on the CPU: the GPU does not support "
+                                 "heads of this size\n");
+    plan_support_free(&s);
+    model_close(m);
+    if (strcmp(library.backend->name, "sim") == 0) check_place_of_neurons();
 }
 
 /* Embeddings come with the first layer on the GPU, also when CPU layers precede it; rewinding,
@@ -323,9 +407,10 @@ static void test_size(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces),  cmocka_unit_test(test_shared_caches),
-        cmocka_unit_test(test_cutoffs), cmocka_unit_test(test_sessions),
-        cmocka_unit_test(test_states),  cmocka_unit_test(test_lost_device),
+        cmocka_unit_test(test_pieces),     cmocka_unit_test(test_shared_caches),
+        cmocka_unit_test(test_wide_heads), cmocka_unit_test(test_unsupported_heads),
+        cmocka_unit_test(test_cutoffs),    cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_states),     cmocka_unit_test(test_lost_device),
         cmocka_unit_test(test_size),
     };
     int failed;

@@ -634,6 +634,26 @@ static void test_attention_prompts(void **state) {
     }
 }
 
+/* Prompts with heads of more than 256 elements, up to more queries of a KV head than a block has.
+ */
+static void test_attention_prompts_wide(void **state) {
+    (void)state;
+    static const int dims[] = {512, 320, 264, 448}, groups[] = {8, 1, 35, 4, 5};
+    static const int32_t ends[][COLS] = {{299, 129, 683}, {63, 64, 70}, {15, 16, 17}};
+    for (int i = 0; i < 8; i++) {
+        attention_case t = {.type_k = QUANT_F16,
+                            .type_v = QUANT_F16,
+                            .dim = dims[i % 4],
+                            .group = groups[i % 5],
+                            .n_splits = 1 + i % 3,
+                            .window = i % 3 == 1 ? 50 : 0,
+                            .softcap = i % 5 == 2 ? 2 : 0,
+                            .forms = i % 2,
+                            .v_dim = i == 7 ? 136 : 0};
+        check_prompt(t, ends[i % 3], 1 + i % COLS, t.group > 32 ? GPU_MAX_COLS + 3 : 21 + i);
+    }
+}
+
 /* One key has e^10.5 times the weight of any other. The other weights are below the smallest half
  * that MFMA does not flush to zero, but their sum must count. */
 static void test_attention_prompts_weak(void **state) {
@@ -677,10 +697,30 @@ static void test_attention_prompts_weak(void **state) {
     }
 }
 
+/* Heads of more than 256 elements: all pairs of types that have a kernel each, every number of
+ * queries, whole and in parts, of one column and of several, with and without windows. */
+static void test_attention_wide(void **state) {
+    (void)state;
+    static const quant_type types[] = {QUANT_F16, QUANT_Q8_0, QUANT_F32, QUANT_Q4_0, QUANT_BF16};
+    static const int dims[] = {512, 288, 384}, groups[] = {1, 2, 3, 8};
+    for (int i = 0; i < 25; i++) {
+        attention_case t = {.type_k = types[i % 5],
+                            .type_v = types[i / 5],
+                            .dim = dims[i % 3],
+                            .group = groups[i % 4],
+                            .n_splits = 1 + i % 3 * 4,
+                            .window = i % 4 == 3 ? 40 : 0,
+                            .softcap = i % 7 == 2 ? 2 : 0,
+                            .forms = i % 6 == 1,
+                            .v_dim = i % 8 == 5 ? 64 : 0};
+        check_attention(t, lengths[i % 3], i % 2 ? 1 : COLS);
+    }
+}
+
 /* Heads of every size; in int8 form also where groups of 32 cross the borders of heads. */
 static void test_attention_heads(void **state) {
     (void)state;
-    for (int dim = 8; dim <= GPU_MAX_HEAD; dim += 8) {
+    for (int dim = 8; dim <= GPU_MAX_HEAD; dim += dim < 256 ? 8 : 40) {
         int i = dim / 8;
         quant_type k = cache_types[dim % 32 ? 2 * (i % 2) : i % 3];
         quant_type v = cache_types[dim % 32 ? 2 * (i / 2 % 2) : i / 2 % 3];
@@ -814,11 +854,11 @@ static void check_turned(quant_type type_k, quant_type type_v, int dim, int v_di
 static void test_attention_turns_more(void **state) {
     (void)state;
     static const int32_t ends[] = {683, 0, 64, 300, 65};
-    static const int dims[][2] = {{64, 64}, {192, 128}, {64, 32}, {256, 96}};
+    static const int dims[][2] = {{64, 64}, {192, 128}, {64, 32}, {256, 96}, {512, 512}};
     for (int i = 0; i < 3 * MORE_TYPES; i++) {
         const quant_type type = more_types[i % MORE_TYPES];
         const quant_type other = i % 3 == 2 ? QUANT_F32 : more_types[i / 3 % MORE_TYPES];
-        check_turned(type, other, dims[i % 4][0], dims[i % 4][1], 1 + i % 5, 1 + i % 4, ends[i % 5],
+        check_turned(type, other, dims[i % 5][0], dims[i % 5][1], 1 + i % 5, 1 + i % 4, ends[i % 5],
                      (head_norms)(i % HEAD_NORMS), i % 7 == 6 ? STORES_NOTHING : TURNS_ALL);
     }
 }
@@ -829,7 +869,7 @@ static void test_attention_turns(void **state) {
     static const int groups[] = {1, 3, 6}, splits[] = {1, 4, 32};
     for (int i = 0; i < 28; i++) {
         const quant_type type_k = cache_types[i % 3], type_v = cache_types[(i + i / 7) % 3];
-        const int dim = i % 4 == 3 ? GPU_MAX_HEAD : DIM;
+        const int dim = i % 4 == 3 ? i % 8 == 3 ? GPU_MAX_HEAD : 256 : DIM;
         check_turned(type_k, type_v, dim, dim, groups[i / 2 % 3], splits[i / 3 % 3], ends[i % 7],
                      (head_norms)(i % HEAD_NORMS),
                      i < 21  ? TURNS_ALL
@@ -865,7 +905,9 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_attention_types),
     CASE_TEST(test_attention_more),
     CASE_TEST(test_attention_prompts),
+    CASE_TEST(test_attention_prompts_wide),
     CASE_TEST(test_attention_prompts_weak),
+    CASE_TEST(test_attention_wide),
     CASE_TEST(test_attention_heads),
     CASE_TEST(test_attention_values),
     CASE_TEST(test_attention_splits),

@@ -16,6 +16,8 @@
 const bool ple_windowed[PLE_LAYERS] = {true, true, false, true, false};
 const double ple_softcap = 20, ple_eps = 1e-6, ple_base_full = 1e6, ple_base_window = 1e4;
 
+static int dim_full = PLE_DIM_FULL;
+
 static pi_error err;
 
 static void ok(pi_status status) {
@@ -23,7 +25,7 @@ static void ok(pi_status status) {
 }
 
 int ple_head_dim(int layer) {
-    return ple_windowed[layer] ? PLE_DIM_WINDOW : PLE_DIM_FULL;
+    return ple_windowed[layer] ? PLE_DIM_WINDOW : dim_full;
 }
 
 int ple_ff(int layer) {
@@ -105,12 +107,12 @@ static void put_tensors(output *o) {
     put(o, "per_layer_token_embd.weight", o->table, PLE_LAYERS * PLE_WIDTH, PLE_VOCAB, 0);
     put(o, "per_layer_model_proj.weight", QUANT_F32, PLE_EMBD, PLE_LAYERS * PLE_WIDTH, 0);
     put(o, "per_layer_proj_norm.weight", QUANT_F32, PLE_WIDTH, 0, 1);
-    put(o, "rope_freqs.weight", QUANT_F32, PLE_DIM_FULL / 2, 0, 3);
+    put(o, "rope_freqs.weight", QUANT_F32, dim_full / 2, 0, 3);
     put(o, "output_norm.weight", QUANT_F32, PLE_EMBD, 0, 1);
     for (int layer = 0; layer < PLE_LAYERS; layer++) put_layer(o, layer);
 }
 
-void ple_write(const char *path, quant_type table, int width) {
+static void write_layer_embd(const char *path, quant_type table, int width) {
     output o = {.table = table, .weights = QUANT_F32};
     const uint32_t ffs[PLE_LAYERS] = {PLE_FF, PLE_FF, PLE_FF, 2 * PLE_FF, 2 * PLE_FF};
     const struct {
@@ -121,8 +123,8 @@ void ple_write(const char *path, quant_type table, int width) {
                    {"gemma4.context_length", 512},
                    {"gemma4.attention.head_count", PLE_HEADS},
                    {"gemma4.attention.head_count_kv", PLE_KV_HEADS},
-                   {"gemma4.attention.key_length", PLE_DIM_FULL},
-                   {"gemma4.attention.value_length", PLE_DIM_FULL},
+                   {"gemma4.attention.key_length", (uint32_t)dim_full},
+                   {"gemma4.attention.value_length", (uint32_t)dim_full},
                    {"gemma4.attention.key_length_swa", PLE_DIM_WINDOW},
                    {"gemma4.attention.value_length_swa", PLE_DIM_WINDOW},
                    {"gemma4.attention.shared_kv_layers", PLE_LAYERS - PLE_OWN},
@@ -146,6 +148,16 @@ void ple_write(const char *path, quant_type table, int width) {
     o.data = true;
     put_tensors(&o);
     ok(gguf_writer_finish(o.w, &err));
+}
+
+void ple_write(const char *path, quant_type table, int width) {
+    dim_full = PLE_DIM_FULL;
+    write_layer_embd(path, table, width);
+}
+
+void ple_write_heads(const char *path, int n) {
+    dim_full = n;
+    write_layer_embd(path, QUANT_F32, PLE_WIDTH);
 }
 
 /* ---- several residual streams ---------------------------------------------------------------- */

@@ -32,6 +32,8 @@ int ple_head_dim(int layer);
 int ple_ff(int layer);
 /* table: type of the table of per-layer embeddings. width: value of their key; -1: no key. */
 void ple_write(const char *path, quant_type table, int width);
+/* Another size of heads in layers without a window, until the next ple_write. */
+void ple_write_heads(const char *path, int n);
 /* ple_write_streams writes the model with several streams; all heads have PLE_DIM_FULL, all FFNs
  * PLE_FF. `active`: the stream that layers compute; only 0 is runnable. */
 extern const double ple_cutoffs[PLE_LAYERS]; /* standard deviations; -INFINITY: none */

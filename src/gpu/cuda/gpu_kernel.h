@@ -127,6 +127,11 @@ static __device__ __forceinline__ float gpu_group8_max(float v) {
     return v;
 }
 
+/* Over aligned groups of 16 lanes. */
+static __device__ __forceinline__ float gpu_group16_sum(float v) {
+    return gpu_group8_sum(v + gpu_shuffle_xor(v, 8));
+}
+
 /* Loads 16 bytes at an aligned address. */
 static __device__ __forceinline__ uint4 gpu_load16(const void *p) {
     return *(const uint4 *)p;

@@ -8,6 +8,9 @@
  * lanes share a key and sum its scores. DIM / 8 lanes share a value, eight elements each: so there
  * are eight groups of threads, which sum eight values of a tile each; the groups are added at the
  * end. For keys and for values, a thread loads eight vectors of eight elements ("eights") per tile.
+ * For heads of more than 256 elements a thread has 128 registers, and the sums of four queries
+ * would need 64 KiB of shared memory. There H is 2, a tile has 32 positions, a thread loads four
+ * eights, and 16 lanes share a key.
  *
  * Latency is the limit: a load takes about 700 ns, and there are few blocks. So a thread issues all
  * its loads of a tile before it uses one: keys and values of the first tile together, keys of the
@@ -33,19 +36,25 @@
 #include "op_table.h"
 
 enum {
-    TILE = GPU_ATTN_TILE,
-    EIGHTS = 8, /* eights of a tile's keys, and of its values, per thread */
     GROUPS = 8, /* groups of threads with separate sums of values */
     HEADS = 4   /* queries per block: more would not fit the registers */
+};
+
+/* Sizes for heads of up to DIM elements. */
+template <int DIM> struct attn_shape {
+    static const bool wide = DIM > 256;
+    static const int tile = wide ? GPU_ATTN_TILE / 2 : GPU_ATTN_TILE; /* positions */
+    static const int eights = tile / GROUPS; /* of a tile's keys, and of its values, of a thread */
+    static const int key_lanes = wide ? 16 : 8;
 };
 
 /* ---- a block --------------------------------------------------------------------------------- */
 
 /* For merging parts. */
-struct merge_shared {
+template <int DIM> struct merge_shared {
     float w[GPU_ATTN_SPLITS], share;
     bool last;
-    alignas(16) float x[GPU_MAX_HEAD];
+    alignas(16) float x[DIM];
 };
 
 /* For norms and RoPE: the token's key and value as floats, and as stored in the cache. */
@@ -56,14 +65,14 @@ template <int DIM> struct attn_turn {
 };
 
 template <int H, int DIM> struct attn_shared {
-    alignas(16) float q[H][DIM];     /* scaled, padded with zeros; at the end the result */
-    alignas(16) float p[2][H][TILE]; /* scores, then weights, of alternating tiles */
+    alignas(16) float q[H][DIM]; /* scaled, padded with zeros; at the end the result */
+    alignas(16) float p[2][H][attn_shape<DIM>::tile]; /* scores, then weights; alternating tiles */
     float m[H], l[H], shrink[2][H];
     union {
         alignas(16) float sums[H][GROUPS][DIM]; /* used at the end */
         attn_turn<DIM> turn;
     };
-    merge_shared merge;
+    merge_shared<DIM> merge;
 };
 
 struct attn_task {
@@ -87,26 +96,27 @@ static __device__ __forceinline__ attn_task task_of(const gpu_attention &a, int3
 }
 
 /* A thread's positions in a tile, and its eights of elements. */
-template <int DIM> struct key_share {
-    static const int slabs = DIM / 64, per_pass = DIM / 8;
+template <int DIM> struct key_share : attn_shape<DIM> {
+    static const int lanes = attn_shape<DIM>::key_lanes;
+    static const int slabs = DIM / 8 / lanes, per_pass = DIM / lanes;
     static __device__ __forceinline__ int position(int x) {
-        return (int)threadIdx.x / 8 + x / slabs * per_pass;
+        return (int)threadIdx.x / lanes + x / slabs * per_pass;
     }
     static __device__ __forceinline__ int eight(int x) {
-        return (int)threadIdx.x % 8 + x % slabs * 8;
+        return (int)threadIdx.x % lanes + x % slabs * lanes;
     }
 };
 
-template <int DIM> struct value_share {
+template <int DIM> struct value_share : attn_shape<DIM> {
     static const int lanes = DIM / 8;
     static __device__ __forceinline__ int position(int x) {
-        return (int)threadIdx.x / lanes * EIGHTS + x;
+        return (int)threadIdx.x / lanes * attn_shape<DIM>::eights + x;
     }
     static __device__ __forceinline__ int eight(int) { return (int)threadIdx.x % lanes; }
 };
 
-static __device__ __forceinline__ int tile_length(uint32_t left) {
-    return left < TILE ? (int)left : (int)TILE;
+template <int DIM> static __device__ __forceinline__ int tile_length(uint32_t left) {
+    return left < (uint32_t)attn_shape<DIM>::tile ? (int)left : (int)attn_shape<DIM>::tile;
 }
 
 /* With fewer positions or elements, a thread reads existing ones again: their results have weight
@@ -125,9 +135,10 @@ template <class S> static __device__ __forceinline__ int eight_of(int dim, int x
 
 template <class S, class C>
 static __device__ __forceinline__ void load_tile(quant_type type, const uint8_t *tile, size_t row,
-                                                 int n, int dim, typename C::raw (&raw)[EIGHTS]) {
+                                                 int n, int dim,
+                                                 typename C::raw (&raw)[S::eights]) {
     GPU_UNROLL
-    for (int x = 0; x < EIGHTS; x++)
+    for (int x = 0; x < S::eights; x++)
         C::load(type, head_of<S>(tile, row, n, x), eight_of<S>(dim, x), raw[x]);
 }
 
@@ -142,10 +153,10 @@ static __device__ __forceinline__ uint8_t *own_row(uint8_t *rows, const uint8_t 
 template <class S, class C>
 static __device__ __forceinline__ void load_own(quant_type type, uint8_t *rows, const uint8_t *tile,
                                                 size_t row, int n, int dim,
-                                                typename C::raw (&raw)[EIGHTS]) {
+                                                typename C::raw (&raw)[S::eights]) {
     const uint8_t *own = own_row(rows, tile + (size_t)(uint32_t)(n - 1) * row);
     GPU_UNROLL
-    for (int x = 0; x < EIGHTS; x++) {
+    for (int x = 0; x < S::eights; x++) {
         typename C::raw here;
         C::load(type, own, eight_of<S>(dim, x), here);
         if (S::position(x) >= n - 1) raw[x] = here;
@@ -156,7 +167,7 @@ static __device__ __forceinline__ void load_own(quant_type type, uint8_t *rows, 
 template <class S, class C>
 static __device__ __forceinline__ void load_next(quant_type type, uint8_t *rows,
                                                  const uint8_t *tile, size_t row, int n, bool own,
-                                                 int dim, typename C::raw (&raw)[EIGHTS]) {
+                                                 int dim, typename C::raw (&raw)[S::eights]) {
     if (n > own) load_tile<S, C>(type, tile, row, n - own, dim, raw);
     if (n > 0 && own) load_own<S, C>(type, rows, tile, row, n, dim, raw);
 }
@@ -164,19 +175,20 @@ static __device__ __forceinline__ void load_next(quant_type type, uint8_t *rows,
 /* Once per tile, for all queries. */
 template <class S, class C>
 static __device__ __forceinline__ void prepare_tile(quant_type type, int dim,
-                                                    typename C::raw (&raw)[EIGHTS]) {
+                                                    typename C::raw (&raw)[S::eights]) {
     GPU_UNROLL
-    for (int x = 0; x < EIGHTS; x++) C::prepare(type, eight_of<S>(dim, x), raw[x]);
+    for (int x = 0; x < S::eights; x++) C::prepare(type, eight_of<S>(dim, x), raw[x]);
 }
 
 /* Scores of one query for a tile. */
 template <class C, int DIM>
-static __device__ __forceinline__ void score_head(const gpu_attention &a, const uint8_t *tile,
-                                                  int n, const typename C::raw (&raw)[EIGHTS],
-                                                  const float (&q)[DIM], float (&p)[TILE]) {
+static __device__ __forceinline__ void
+score_head(const gpu_attention &a, const uint8_t *tile, int n,
+           const typename C::raw (&raw)[attn_shape<DIM>::eights], const float (&q)[DIM],
+           float (&p)[attn_shape<DIM>::tile]) {
     typedef key_share<DIM> share;
-    const int keys = EIGHTS / share::slabs;
-    float s[EIGHTS / share::slabs];
+    const int keys = share::eights / share::slabs;
+    float s[share::eights / share::slabs];
     GPU_UNROLL
     for (int k = 0; k < keys; k++) s[k] = 0.0f;
     GPU_UNROLL
@@ -196,8 +208,8 @@ static __device__ __forceinline__ void score_head(const gpu_attention &a, const 
     }
     GPU_UNROLL
     for (int k = 0; k < keys; k++) {
-        const float sum = gpu_group8_sum(s[k]);
-        if (gpu_lane() % 8 == 0) p[share::position(k * share::slabs)] = sum;
+        const float sum = share::wide ? gpu_group16_sum(s[k]) : gpu_group8_sum(s[k]);
+        if (gpu_lane() % share::lanes == 0) p[share::position(k * share::slabs)] = sum;
     }
 }
 
@@ -206,9 +218,9 @@ static __device__ __forceinline__ void score_head(const gpu_attention &a, const 
 template <int H, int DIM>
 static __device__ __forceinline__ void soften_tile(attn_shared<H, DIM> &shared, int turn, int n,
                                                    int n_heads, float softcap) {
-    const int per_lane = TILE / GPU_WARP;
+    const int per_lane = attn_shape<DIM>::tile / GPU_WARP;
     for (int h = gpu_warp(); h < n_heads; h += DIM / GPU_WARP) {
-        float *p = shared.p[turn][h], s[TILE / GPU_WARP];
+        float *p = shared.p[turn][h], s[attn_shape<DIM>::tile / GPU_WARP];
         float top = shared.m[h], sum = 0.0f;
         const float before = top;
         GPU_UNROLL
@@ -238,16 +250,17 @@ static __device__ __forceinline__ void soften_tile(attn_shared<H, DIM> &shared, 
  * elements. */
 template <class C, int DIM>
 static __device__ __forceinline__ void
-sum_head(const gpu_attention &a, const uint8_t *tile, int n, const typename C::raw (&raw)[EIGHTS],
-         const float (&p)[TILE], float shrink, float (&acc)[8]) {
+sum_head(const gpu_attention &a, const uint8_t *tile, int n,
+         const typename C::raw (&raw)[attn_shape<DIM>::eights],
+         const float (&p)[attn_shape<DIM>::tile], float shrink, float (&acc)[8]) {
     typedef value_share<DIM> share;
-    float w[EIGHTS];
-    gpu_load4(p + share::position(0), w);
-    gpu_load4(p + share::position(4), w + 4);
+    float w[share::eights];
+    GPU_UNROLL
+    for (int x = 0; x < share::eights; x += 4) gpu_load4(p + share::position(x), w + x);
     GPU_UNROLL
     for (int d = 0; d < 8; d++) acc[d] *= shrink;
     GPU_UNROLL
-    for (int x = 0; x < EIGHTS; x++) {
+    for (int x = 0; x < share::eights; x++) {
         float v[8];
         C::decode(a.kv.type_v, raw[x], head_of<share>(tile, a.kv.v_row, n, x),
                   eight_of<share>(a.kv.v_dim, x), v);
@@ -396,8 +409,9 @@ static __device__ __forceinline__ void finish(const gpu_attention &a, const attn
 
 /* Merges the parts of a head. One thread per element d loads this element of all parts while the
  * first warp computes the weights of the parts. */
+template <int DIM>
 static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_t c, int64_t head,
-                                                  int d, merge_shared &shared) {
+                                                  int d, merge_shared<DIM> &shared) {
     const int dim = a.kv.v_dim, last = gpu_same_here(a.n_splits - 1);
     const float *sums = attn_sums(a, c, head, 0) + (d < dim ? d : dim - 1);
     float x[GPU_ATTN_SPLITS];
@@ -432,7 +446,7 @@ static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_
 
 /* Minimum blocks per multiprocessor; 0: the compiler decides. Two blocks of 256 threads would leave
  * 128 registers per thread, which is not enough; with block types (Q8_0 ..) a third block of 128
- * threads would spill. */
+ * threads would spill. One block of 512 threads fits. */
 template <class K, class V, int DIM> struct attn_blocks {
     template <class C> static constexpr bool has() {
         return std::is_same<K, C>::value || std::is_same<V, C>::value;
@@ -458,9 +472,9 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
                        (size_t)t.kv_head * V::head_bytes(a.kv.type_v, v_dim) +
                        (size_t)t.at.first * a.kv.v_row;
     const quant_type type_k = a.kv.type_k, type_v = a.kv.type_v;
-    typename K::raw keys[EIGHTS];
-    typename V::raw values[EIGHTS];
-    int n = tile_length(t.at.n > 0 ? t.at.n : 1);
+    typename K::raw keys[attn_shape<DIM>::eights];
+    typename V::raw values[attn_shape<DIM>::eights];
+    int n = tile_length<DIM>(t.at.n > 0 ? t.at.n : 1);
     /* The last position of the last tile is the token's own; an empty part reads none. */
     const bool own = a.turns && a.rope.kv.n_head_kv > 0 && t.at.n > 0 &&
                      t.at.first + t.at.n == (uint32_t)col.pos + 1;
@@ -490,13 +504,13 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
     int turn = 0;
     for (uint32_t left = t.at.n; left > 0; turn ^= 1) {
         left -= (uint32_t)n;
-        const int next = tile_length(left);
+        const int next = tile_length<DIM>(left);
         const bool last = own && left == (uint32_t)next;
         prepare_tile<key_share<DIM>, K>(type_k, dim, keys);
         GPU_UNROLL
         for (int h = 0; h < H; h++)
             if (h < t.n_heads) score_head<K, DIM>(a, k, n, keys, shared.q[h], shared.p[turn][h]);
-        k += TILE * a.kv.k_row;
+        k += attn_shape<DIM>::tile * a.kv.k_row;
         load_next<key_share<DIM>, K>(type_k, shared.turn.rows[0], k, a.kv.k_row, next, last, dim,
                                      keys);
         gpu_sync();
@@ -508,7 +522,7 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
             if (h < t.n_heads)
                 sum_head<V, DIM>(a, v, n, values, shared.p[turn][h], shared.shrink[turn][h],
                                  acc[h]);
-        v += TILE * a.kv.v_row;
+        v += attn_shape<DIM>::tile * a.kv.v_row;
         load_next<value_share<DIM>, V>(type_v, shared.turn.rows[1], v, a.kv.v_row, next, last,
                                        v_dim, values);
         n = next;
@@ -526,13 +540,16 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
 /* MLA and prefill: merges all parts of one head of one column, GPU_MAX_HEAD elements per block. */
 static __global__ void __launch_bounds__(GPU_MAX_HEAD) merge_kernel(gpu_attention a) {
     gpu_begin();
-    GPU_SHARED(merge_shared, shared);
+    typedef merge_shared<GPU_MAX_HEAD> shared_type;
+    GPU_SHARED(shared_type, shared);
     merge_head(a, blockIdx.y, blockIdx.x, (int)blockIdx.z * GPU_MAX_HEAD + (int)threadIdx.x,
                shared);
 }
 
+enum { TURN_THREADS = 256 };
+
 /* Multiplies the results of a head by the inverse Hadamard matrix, and applies the gate. */
-static __global__ void __launch_bounds__(GPU_MAX_HEAD) hadamard_kernel(gpu_attention a) {
+static __global__ void __launch_bounds__(TURN_THREADS) hadamard_kernel(gpu_attention a) {
     gpu_begin();
     struct turn_shared {
         alignas(16) float x[GPU_MAX_LATENT];
@@ -575,8 +592,10 @@ static void launch_heads(gpu_stream *s, const gpu_attention &a) {
 template <class K, class V> static void launch_types(gpu_stream *s, const gpu_attention &a) {
     if (a.kv.head_dim <= 128)
         launch_heads<K, V, 128>(s, a);
+    else if (a.kv.head_dim <= 256)
+        launch_heads<K, V, 256>(s, a);
     else
-        launch_heads<K, V, GPU_MAX_HEAD>(s, a);
+        launch<K, V, HEADS / 2, GPU_MAX_HEAD>(s, a);
 }
 
 static void merge(gpu_stream *s, const gpu_attention &a) {
@@ -588,7 +607,7 @@ static void merge(gpu_stream *s, const gpu_attention &a) {
 }
 
 static void turn_back(gpu_stream *s, const gpu_attention &a) {
-    const unsigned threads = a.kv.v_dim > 128 ? GPU_MAX_HEAD : 64;
+    const unsigned threads = a.kv.v_dim > 128 ? TURN_THREADS : 64;
     const gpu_grid heads = {(unsigned)a.n_head, (unsigned)a.n_cols, 1, threads};
     gpu_launch<hadamard_kernel>(s, heads, a);
 }

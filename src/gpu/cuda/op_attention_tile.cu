@@ -1,7 +1,7 @@
 /* op_attention_tile.cu: prefill attention over F16 caches, on tensor cores (Dao 2023,
  * FlashAttention-2; arXiv 2307.08691).
  *
- * A thread block computes ROWS queries of one KV head: token by token, the heads that share it. So
+ * A thread block computes 64 queries of one KV head: token by token, the heads that share it. So
  * it reads a tile of keys and values once for 64 queries; blocks of four queries would read it 16
  * times. A warp has 16 queries (a wave of 64 lanes 32). Scores, weights and results stay in
  * registers, because the sums of one product have the fragment layout of the next product
@@ -18,9 +18,15 @@
  * a multiprocessor. Per tile of 64 keys of 128 elements it copies 32 KiB for 2 * 64 * 64 * 128
  * products of each kind, 64 per byte.
  *
- * On AMD a tile has 32 keys: 10, 19 or 37 KiB of the 64 KiB of a gfx9 compute unit, so that
- * registers limit the number of blocks. There values are transposed when they are copied to shared
- * memory: then fragment loads are 8 or 16 bytes, as for keys, instead of one load per value.
+ * Heads of more than 256 elements would need too much shared memory: there a block has 32 queries
+ * and tiles of 16 keys, 41 KiB. Four warps have equal queries, and each has a quarter of the
+ * elements of queries, keys and values: it sums a quarter of every score, and shared memory adds
+ * the quarters.
+ *
+ * On AMD a tile has 32 keys: 10, 19 or 37 KiB of the 64 KiB of a gfx9 compute unit (49 KiB with 16
+ * keys for the largest heads), so that registers limit the number of blocks. There values are
+ * transposed when they are copied to shared memory: then fragment loads are 8 or 16 bytes, as for
+ * keys, instead of one load per value.
  *
  * Queries are scaled by a power of two each and rounded to half; weights (0 to 2^14) are rounded to
  * half; sums are float. A block processes its columns session by session and masks the columns of
@@ -33,12 +39,15 @@
 
 #if GPU_MMA
 
-enum { ROWS = 64, MMA = 16, CHUNK = 8 /* halves in 16 bytes */ };
+enum { MMA = 16, CHUNK = 8 /* halves in 16 bytes */ };
 
 /* Launch parameters, for heads of up to DIM elements. */
 template <int DIM> struct tile_block {
-    static const int parts = DIM > 128 ? 2 : 1; /* parts of the values' elements, one wave each */
-    static const int threads = ROWS / MMA * GPU_WARP * parts;
+    static const bool shares = DIM > 256; /* a part sums only its elements' part of the scores */
+    static const int rows = shares ? 32 : 64;
+    /* parts of the values' elements, one wave each */
+    static const int parts = shares ? 4 : DIM > 128 ? 2 : 1;
+    static const int threads = rows / MMA * GPU_WARP * parts;
     static const int blocks = DIM > 128 ? 1 : DIM > 64 ? 2 : 3; /* per multiprocessor, at least */
 };
 
@@ -50,20 +59,27 @@ enum { WAVE_ROWS = MMA * GPU_MMA_LANES / GPU_WARP, TIMES = WAVE_ROWS / MMA };
 /* Sizes for heads of up to DIM elements. Lines are padded, so that eight rows of 16 bytes are in
  * different banks. */
 template <int DIM> struct tile_shape : tile_block<DIM> {
-    static const int keys = DIM > 128 || GPU_MMA_TURNS ? 32 : 64; /* keys per tile */
-    static const int out = DIM / tile_block<DIM>::parts; /* elements of a result per wave */
+    typedef tile_block<DIM> block;
+    /* keys per tile */
+    static const int keys = block::shares ? 16 : DIM > 128 || GPU_MMA_TURNS ? 32 : 64;
+    static const int out = DIM / block::parts;          /* elements of a result per wave */
+    static const int terms = block::shares ? out : DIM; /* terms of a score per wave */
+    static const int sums = block::shares ? block::rows * keys : 0; /* exchanged scores per part */
     static const int line = DIM + CHUNK;
     static const int value_line = keys + CHUNK; /* transposed values: line of one element */
-    static const int copies = keys * DIM / CHUNK / tile_block<DIM>::threads;
+    static const int copies = keys * DIM / CHUNK / block::threads;
     static const int values = GPU_MMA_TURNS ? DIM * value_line : keys * line;
-    static const int kv = ROWS * line > keys *line + values ? ROWS *line : keys *line + values;
+    static const int kv = block::rows * line > keys *line + values ? block::rows *line
+                                                                   : keys *line + values;
 };
 
 /* The buffer of queries is reused for keys and values. */
 template <int DIM> struct tile_shared {
-    alignas(16) uint16_t kv[tile_shape<DIM>::kv];
-    float scale[ROWS];               /* factor of a query's scores */
-    int32_t first[ROWS], last[ROWS]; /* range of positions of a query */
+    typedef tile_shape<DIM> shape;
+    alignas(16) uint16_t kv[shape::kv];
+    float sums[shape::parts * shape::sums + 1];    /* [part][sum of a thread][thread of the part] */
+    float scale[shape::rows];                      /* factor of a query's scores */
+    int32_t first[shape::rows], last[shape::rows]; /* range of positions of a query */
 };
 
 /* Work of a block. Row r is head first_head + r % heads of column first_col + r / heads. */
@@ -71,9 +87,9 @@ struct tile_task {
     int kv_head, first_head, heads, first_col, n_cols;
 };
 
-static __device__ __forceinline__ tile_task task_of(const gpu_attention &a) {
+template <int ROWS> static __device__ __forceinline__ tile_task task_of(const gpu_attention &a) {
     tile_task t;
-    const int group = a.n_head / a.kv.n_head_kv, most = group < ROWS ? group : (int)ROWS;
+    const int group = a.n_head / a.kv.n_head_kv, most = group < ROWS ? group : ROWS;
     const int chunks = (group + most - 1) / most, chunk = (int)blockIdx.x % chunks;
     const int per_tile = ROWS / most;
     t.kv_head = (int)blockIdx.x / chunks;
@@ -88,17 +104,21 @@ static __device__ __forceinline__ tile_task task_of(const gpu_attention &a) {
 /* A thread's part of its wave's queries, 16 at a time. In a product, queries are outputs; keys, or
  * elements of values, are columns. */
 template <int DIM> struct tile_state {
-    uint32_t q[TIMES][DIM / MMA][GPU_MMA_KEPT];
+    uint32_t q[TIMES][tile_shape<DIM>::terms / MMA][GPU_MMA_KEPT];
     float out[TIMES][tile_shape<DIM>::out / MMA][GPU_MMA_SUMS];
     float m[TIMES][GPU_MMA_OUTS];
     float l[TIMES][GPU_MMA_OUTS]; /* over this thread's columns of scores only */
 };
 
-static __device__ __forceinline__ int wave_row() {
-    return (int)threadIdx.x / GPU_MMA_LANES % (ROWS / WAVE_ROWS) * WAVE_ROWS;
+template <int DIM> static __device__ __forceinline__ int wave_row() {
+    return (int)threadIdx.x / GPU_MMA_LANES % (tile_block<DIM>::rows / WAVE_ROWS) * WAVE_ROWS;
 }
-static __device__ __forceinline__ int wave_part() {
-    return (int)threadIdx.x / GPU_MMA_LANES / (ROWS / WAVE_ROWS);
+template <int DIM> static __device__ __forceinline__ int wave_part() {
+    return (int)threadIdx.x / GPU_MMA_LANES / (tile_block<DIM>::rows / WAVE_ROWS);
+}
+/* The first of the terms of scores that this wave sums. */
+template <int DIM> static __device__ __forceinline__ int wave_term() {
+    return tile_block<DIM>::shares ? wave_part<DIM>() * tile_shape<DIM>::terms : 0;
 }
 
 /* Weights are e^(score - m), m this much below the largest score: up to 2^14, so that halves
@@ -119,7 +139,7 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
                                                     tile_shared<DIM> &shared, tile_state<DIM> &s) {
     typedef tile_shape<DIM> shape;
     const int dim = a.kv.head_dim, per_lane = DIM / GPU_WARP;
-    for (int r = gpu_warp(); r < ROWS; r += shape::threads / GPU_WARP) {
+    for (int r = gpu_warp(); r < shape::rows; r += shape::threads / GPU_WARP) {
         const int column = r / t.heads;
         const bool there = column < t.n_cols;
         const int64_t c = t.first_col + (there ? column : 0);
@@ -141,9 +161,11 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
     gpu_sync();
     GPU_UNROLL
     for (int i = 0; i < TIMES; i++) {
-        const uint16_t *rows = shared.kv + (wave_row() + MMA * i) * shape::line;
+        const uint16_t *rows = shared.kv + (wave_row<DIM>() + MMA * i) * shape::line +
+                               wave_term<DIM>();
         GPU_UNROLL
-        for (int k = 0; k < DIM / MMA; k++) gpu_load_kept(s.q[i][k], rows + MMA * k, shape::line);
+        for (int k = 0; k < shape::terms / MMA; k++)
+            gpu_load_kept(s.q[i][k], rows + MMA * k, shape::line);
     }
     gpu_sync();
 }
@@ -226,13 +248,36 @@ static __device__ __forceinline__ void cap_scores(float (&w)[N][GPU_MMA_SUMS], i
     }
 }
 
+/* Adds the parts of the scores, in the order of the parts; all parts' waves get the sums. The
+ * barriers of the loop over tiles separate it from the next call. */
+template <int DIM, int N>
+static __device__ __forceinline__ void share_scores(tile_shared<DIM> &shared,
+                                                    float (&w)[TIMES][N][GPU_MMA_SUMS]) {
+    typedef tile_shape<DIM> shape;
+    const int n = shape::threads / shape::parts, per_thread = TIMES * N * GPU_MMA_SUMS;
+    const int at = (int)threadIdx.x % n;
+    static_assert(per_thread * n == shape::sums, "a float for every score");
+    float *own = shared.sums + wave_part<DIM>() * shape::sums + at;
+    GPU_UNROLL
+    for (int i = 0; i < per_thread; i++)
+        own[i * n] = w[i / (N * GPU_MMA_SUMS)][i / GPU_MMA_SUMS % N][i % GPU_MMA_SUMS];
+    gpu_sync();
+    GPU_UNROLL
+    for (int i = 0; i < per_thread; i++) {
+        float sum = 0.0f;
+        GPU_UNROLL
+        for (int part = 0; part < shape::parts; part++)
+            sum += shared.sums[part * shape::sums + i * n + at];
+        w[i / (N * GPU_MMA_SUMS)][i / GPU_MMA_SUMS % N][i % GPU_MMA_SUMS] = sum;
+    }
+}
+
 /* Converts the scores of a tile's keys, from position `first` on, to weights: 0 for positions that
  * a row does not attend to. Rescales earlier results. p: the weights as halves. */
 template <int DIM>
 static __device__ __forceinline__ void
-weigh_tile(const gpu_attention &a, const tile_shared<DIM> &shared, const uint16_t *keys,
-           uint32_t first, tile_state<DIM> &s,
-           uint32_t (&p)[TIMES][tile_shape<DIM>::keys / MMA][GPU_MMA_WORDS]) {
+weigh_tile(const gpu_attention &a, tile_shared<DIM> &shared, const uint16_t *keys, uint32_t first,
+           tile_state<DIM> &s, uint32_t (&p)[TIMES][tile_shape<DIM>::keys / MMA][GPU_MMA_WORDS]) {
     typedef tile_shape<DIM> shape;
     const int n_times = shape::keys / MMA, columns = GPU_MMA_SUMS / GPU_MMA_OUTS;
     float w[TIMES][shape::keys / MMA][GPU_MMA_SUMS];
@@ -245,23 +290,25 @@ weigh_tile(const gpu_attention &a, const tile_shared<DIM> &shared, const uint16_
         }
     }
     GPU_UNROLL
-    for (int k = 0; k < DIM / MMA; k++) {
+    for (int k = 0; k < shape::terms / MMA; k++) {
         uint32_t q[TIMES][GPU_MMA_WORDS];
         GPU_UNROLL
         for (int t = 0; t < TIMES; t++) gpu_kept(q[t], s.q[t][k]);
         GPU_UNROLL
         for (int j = 0; j < n_times; j++) {
             uint32_t b[GPU_MMA_WORDS];
-            gpu_load_fragment_b(b, keys + j * MMA * shape::line + MMA * k, shape::line);
+            gpu_load_fragment_b(b, keys + j * MMA * shape::line + wave_term<DIM>() + MMA * k,
+                                shape::line);
             GPU_UNROLL
             for (int t = 0; t < TIMES; t++) gpu_multiply_f16(w[t][j], q[t], b);
         }
     }
+    if constexpr (shape::shares) share_scores<DIM>(shared, w);
     GPU_UNROLL
     for (int t = 0; t < TIMES; t++) {
         GPU_UNROLL
         for (int o = 0; o < GPU_MMA_OUTS; o++) {
-            const int r = wave_row() + MMA * t + gpu_sum_output(o);
+            const int r = wave_row<DIM>() + MMA * t + gpu_sum_output(o);
             const float scale = shared.scale[r];
             const int32_t from = shared.first[r], to = shared.last[r];
             float top = s.m[t][o];
@@ -313,7 +360,7 @@ sum_tile(const uint16_t *values,
          const uint32_t (&p)[TIMES][tile_shape<DIM>::keys / MMA][GPU_MMA_WORDS],
          tile_state<DIM> &s) {
     typedef tile_shape<DIM> shape;
-    const int first = wave_part() * shape::out;
+    const int first = wave_part<DIM>() * shape::out;
     GPU_UNROLL
     for (int k = 0; k < shape::keys / MMA; k++) {
         GPU_UNROLL
@@ -373,12 +420,12 @@ template <int DIM>
 static __device__ __forceinline__ void store(const gpu_attention &a, const tile_task &task,
                                              const tile_state<DIM> &s) {
     typedef tile_shape<DIM> shape;
-    const int dim = a.kv.v_dim, first = wave_part() * shape::out;
+    const int dim = a.kv.v_dim, first = wave_part<DIM>() * shape::out;
     GPU_UNROLL
     for (int t = 0; t < TIMES; t++) {
         GPU_UNROLL
         for (int o = 0; o < GPU_MMA_OUTS; o++) {
-            const int r = wave_row() + MMA * t + gpu_sum_output(o);
+            const int r = wave_row<DIM>() + MMA * t + gpu_sum_output(o);
             const float l = gpu_output_sum(s.l[t][o]), m = s.m[t][o] - WEIGHT_LOG;
             if (r / task.heads >= task.n_cols) continue;
             const int64_t c = task.first_col + r / task.heads,
@@ -410,7 +457,7 @@ static __device__ __forceinline__ void store(const gpu_attention &a, const tile_
 template <int DIM> static __device__ __forceinline__ void run_block(const gpu_attention &a) {
     typedef tile_shared<DIM> shared_type;
     GPU_SHARED(shared_type, shared);
-    const tile_task t = task_of(a);
+    const tile_task t = task_of<tile_block<DIM>::rows>(a);
     tile_state<DIM> s;
     GPU_UNROLL
     for (int n = 0; n < TIMES; n++) {
@@ -431,7 +478,7 @@ template <int DIM> static __device__ __forceinline__ void run_block(const gpu_at
             begin = first < begin ? first : begin;
             end = pos + 1 > end ? pos + 1 : end;
         }
-        for (int r = (int)threadIdx.x; r < ROWS; r += tile_shape<DIM>::threads) {
+        for (int r = (int)threadIdx.x; r < tile_block<DIM>::rows; r += tile_block<DIM>::threads) {
             const int column = r / t.heads;
             const bool sees = column >= c0 && column < c1;
             const int32_t pos = sees ? cols[column].pos : -1;
@@ -455,9 +502,10 @@ static __global__ void GPU_BOUNDS(tile_block<DIM>::threads, tile_block<DIM>::blo
 }
 
 template <int DIM> static void launch(gpu_stream *s, const gpu_attention &a) {
-    const int group = a.n_head / a.kv.n_head_kv, most = group < ROWS ? group : (int)ROWS;
+    const int rows = tile_block<DIM>::rows, group = a.n_head / a.kv.n_head_kv;
+    const int most = group < rows ? group : rows;
     const gpu_grid grid = {(unsigned)a.kv.n_head_kv * gpu_blocks(group, most),
-                           gpu_blocks(a.n_cols, ROWS / most), (unsigned)a.n_splits,
+                           gpu_blocks(a.n_cols, rows / most), (unsigned)a.n_splits,
                            tile_block<DIM>::threads};
     gpu_launch<tile_kernel<DIM>>(s, grid, a);
 }
@@ -469,6 +517,8 @@ bool gpu_attention_tiled(gpu_stream *s, const gpu_attention &a) {
         launch<64>(s, a);
     else if (a.kv.head_dim <= 128)
         launch<128>(s, a);
+    else if (a.kv.head_dim <= 256)
+        launch<256>(s, a);
     else
         launch<GPU_MAX_HEAD>(s, a);
     return true;

@@ -123,7 +123,7 @@ void gpu_op_find_blocks(gpu_stream *s, const gpu_find_blocks *a) {
     const gpu_grid parts = {(unsigned)a->n_parts, n_heads, n_cols, THREADS};
     const gpu_grid heads = {n_heads, n_cols, 1, THREADS};
     assert(a->n_cols >= 1 && a->n_parts >= 1 && a->blocks.size > 0 && a->local <= a->blocks.top);
-    assert(a->kv.head_dim <= GPU_MAX_HEAD && a->kv.head_dim % 8 == 0);
+    assert(a->kv.head_dim <= GPU_MAX_SPARSE && a->kv.head_dim % 8 == 0);
 #define CACHE(K) gpu_launch<score_kernel<K>>(s, parts, *a)
     GPU_CACHE_SWITCH(a->kv.type_k);
 #undef CACHE
@@ -133,7 +133,7 @@ void gpu_op_find_blocks(gpu_stream *s, const gpu_find_blocks *a) {
 /* ---- attention ------------------------------------------------------------------------------- */
 
 struct join_shared {
-    float m[WARPS], l[WARPS], acc[WARPS][GPU_MAX_HEAD];
+    float m[WARPS], l[WARPS], acc[WARPS][GPU_MAX_SPARSE];
 };
 
 /* Softmax state of one head over a warp's positions, and the sums of a lane's eight elements. */
@@ -202,6 +202,7 @@ static __global__ void __launch_bounds__(THREADS) attend_kernel(gpu_attention a)
 
 void gpu_attention_sparse(gpu_stream *s, const gpu_attention &a) {
     assert(a.n_splits == 1 && !a.turns && a.window == 0 && a.kv.v_row > 0);
+    assert(a.kv.head_dim <= GPU_MAX_SPARSE);
     const gpu_grid grid = {(unsigned)a.n_head, (unsigned)a.n_cols, 1, THREADS};
 #define CACHE(K, V) gpu_launch<attend_kernel<K, V>>(s, grid, a)
     GPU_CACHE_PAIR_SWITCH(a.kv.type_k, a.kv.type_v);

@@ -36,6 +36,7 @@ enum warp_op {
     WARP_MAX4,
     WARP_SUM8,
     WARP_MAX8,
+    WARP_SUM16,
     WARP_BALLOT,
     WARP_SWAP,
     WAVE_SWAP,
@@ -159,6 +160,9 @@ float gpu_group8_sum(float v) {
 }
 float gpu_group8_max(float v) {
     return answer(warp_operation(WARP_MAX8, v, 0));
+}
+float gpu_group16_sum(float v) {
+    return answer(warp_operation(WARP_SUM16, v, 0));
 }
 uint32_t gpu_ballot(bool v) {
     return answer_bits(warp_operation(WARP_BALLOT, 0, v));
@@ -401,6 +405,7 @@ SIM_UNSEEN static bool answer_warp(block_thread *t, int n) {
     if (op == WARP_SUM4) sum_tree(t, 4);
     if (op == WARP_MAX4) max_groups(t, 4);
     if (op == WARP_SUM8) sum_tree(t, 8);
+    if (op == WARP_SUM16) sum_tree(t, 16);
     if (op == WARP_MAX) max_groups(t, GPU_WARP);
     if (op == WARP_MAX8) max_groups(t, 8);
     if (op == WARP_MMA || op == WARP_MMA_BF16) multiply(t, op == WARP_MMA_BF16);

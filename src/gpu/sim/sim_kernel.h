@@ -49,6 +49,7 @@ float gpu_warp_max(float v);
 float gpu_group4_sum(float v);
 float gpu_group4_max(float v);
 float gpu_group8_sum(float v);
+float gpu_group16_sum(float v);
 float gpu_group8_max(float v);
 uint32_t gpu_ballot(bool v);
 
