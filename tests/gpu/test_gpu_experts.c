@@ -3,6 +3,8 @@
  * products of every type with the rows of chosen experts; weighted sums. */
 #include "gpu_case.h"
 
+#include <stdlib.h>
+
 #define OPS (&the_case.b->ops)
 
 static const int column_counts[] = {1, 3, GPU_MAX_COLS + 1, 37};
@@ -372,6 +374,17 @@ static void test_down(void **state) {
     check_down(QUANT_Q8_0, GPU_MAX_COLS + 1, true);
 }
 
+/* More pairs than a grid's second dimension has room for: 65,535. The interpreter of PTX checks
+ * grids too, but takes minutes for so many. */
+static void test_down_most(void **state) {
+    (void)state;
+#ifdef TEST_SAMPLED
+    skip();
+#endif
+    if (getenv("PTX_FILES")) skip();
+    check_down(QUANT_Q8_0, 65536 / N_USED + 1, false);
+}
+
 static void test_sum(void **state) {
     (void)state;
     enum { N = 301 };
@@ -422,7 +435,7 @@ static void test_sum(void **state) {
     }
 }
 
-static const struct CMUnitTest tests[] = {CASE_TEST(test_route), CASE_TEST(test_matvec),
-                                          CASE_TEST(test_in), CASE_TEST(test_down),
-                                          CASE_TEST(test_sum)};
+static const struct CMUnitTest tests[] = {CASE_TEST(test_route),     CASE_TEST(test_matvec),
+                                          CASE_TEST(test_in),        CASE_TEST(test_down),
+                                          CASE_TEST(test_down_most), CASE_TEST(test_sum)};
 CASE_MAIN(tests)

@@ -612,6 +612,40 @@ static void test_bad_copy(void **state) {
     own_close(&o);
 }
 
+typedef void (*launch_hook)(gpu_stream *s, const unsigned size[4], size_t n_shared);
+
+/* Sizes that a driver refuses: of a grid, a block and its shared memory. */
+static void test_launch_limits(void **state) {
+    (void)state;
+    const launch_hook launch = (launch_hook)dynlib_symbol(the_case.library.handle,
+                                                          "powerinfer_sim_launch");
+    if (!launch) skip();
+    static const struct {
+        unsigned size[4];
+        size_t n_shared;
+        const char *says; /* NULL: it runs */
+    } cases[] = {{{3, 65535, 1, 32}, 0, NULL},
+                 {{1, 1, 65535, 32}, 48 << 10, NULL},
+                 {{1, 1, 1, 512}, 0, NULL},
+                 {{0x80000000u, 1, 1, 32}, 0, "2147483648 blocks in x, not 1 to 2147483647"},
+                 {{1, 65536, 1, 32}, 0, "65536 blocks in y, not 1 to 65535"},
+                 {{1, 1, 65536, 32}, 0, "65536 blocks in z, not 1 to 65535"},
+                 {{1, 0, 1, 32}, 0, "0 blocks in y, not 1 to 65535"},
+                 {{1, 1, 1, 1056}, 0, "1056 threads per block, not 1 to 1024"},
+                 {{1, 1, 1, 544}, 0, "invalid block size: sim: 544 threads"},
+                 {{1, 1, 1, 64}, (48 << 10) + 1, "49153 bytes of shared memory, not up to 49152"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        own_device o;
+        pi_error err = {.status = PI_OK};
+        assert_int_equal(own_open(&o, NULL, &err), PI_OK);
+        launch(o.stream, cases[i].size, cases[i].n_shared);
+        pi_status status = B->stream_sync(o.stream, &err);
+        assert_int_equal(status, cases[i].says ? PI_ERR_DEVICE : PI_OK);
+        if (cases[i].says && !strstr(err.message, cases[i].says)) fail_msg("%s", err.message);
+        own_close(&o);
+    }
+}
+
 /* ---- finding backends ------------------------------------------------------------------------ */
 
 static void test_loading(void **state) {
@@ -874,6 +908,7 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_time_out),
     CASE_TEST(test_lost),
     CASE_TEST(test_bad_copy),
+    CASE_TEST(test_launch_limits),
     CASE_TEST(test_loading),
     CASE_TEST(test_real_backends),
     CASE_TEST(test_code),

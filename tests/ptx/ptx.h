@@ -54,7 +54,7 @@ size_t ptx_kernel_params(const ptx_kernel *k); /* bytes of its parameters */
 
 typedef struct ptx_grid {
     uint32_t x, y, z; /* blocks */
-    uint32_t threads; /* per block, a multiple of 32, at most 1,000 */
+    uint32_t threads; /* per block, a multiple of 32 */
 } ptx_grid;
 
 /* Runs all blocks, one after the other. args: memory layout of the kernel's parameters. False: a

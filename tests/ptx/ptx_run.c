@@ -243,10 +243,23 @@ static bool make_block(ptx_block *b) {
     return made;
 }
 
+/* Sizes that a driver refuses (CUDA C++ Programming Guide, "Compute Capabilities"). */
+static bool is_refused(const ptx_kernel *k, const ptx_grid *grid) {
+    enum { MOST_X = 0x7fffffff, MOST_YZ = 65535, MOST_THREADS = 1024, MOST_SHARED = 48 * 1024 };
+    return grid->x == 0 || grid->x > MOST_X || grid->y == 0 || grid->y > MOST_YZ || grid->z == 0 ||
+           grid->z > MOST_YZ || grid->threads > MOST_THREADS || k->n_shared > MOST_SHARED;
+}
+
 bool ptx_launch(ptx_kernel *k, ptx_grid grid, const void *args, size_t n_args, ptx_error *error) {
     ptx_block b = {
         .kernel = k, .memory = ptx_kernel_memory(k), .params = args, .grid = grid, .error = error};
-    if (grid.threads == 0 || grid.threads % WARP || grid.threads > 1000 || n_args != k->n_params) {
+    if (is_refused(k, &grid)) {
+        snprintf(error->text, sizeof error->text,
+                 "%.200s: invalid launch: %u,%u,%u blocks of %u threads, %u bytes of shared memory",
+                 k->name, grid.x, grid.y, grid.z, grid.threads, k->n_shared);
+        return false;
+    }
+    if (grid.threads == 0 || grid.threads % WARP || n_args != k->n_params) {
         snprintf(error->text, sizeof error->text,
                  "%.200s: launched with %u threads and %zu bytes of parameters, which has %u",
                  k->name, grid.threads, n_args, k->n_params);

@@ -64,6 +64,36 @@ static void expect_fine(const char *body, uint32_t *data, size_t n_defined, uint
     if (!run(body, data, n_defined, 1, threads, &error)) fail_msg("%s", error.text);
 }
 
+/* Sizes of a grid and a block that a driver refuses. */
+static void test_launch_limits(void **state) {
+    (void)state;
+    static const ptx_grid grids[] = {{0x80000000u, 1, 1, 32}, {1, 65536, 1, 32}, {1, 1, 65536, 32},
+                                     {1, 1, 0, 32},           {1, 1, 1, 1056},   {1, 65535, 1, 32}};
+    static const char *const bodies[] = {"", ".shared .align 4 .b8 more[45056];",
+                                         ".shared .align 4 .b8 more[45060];"};
+    enum { N_GRIDS = sizeof grids / sizeof *grids, N_BODIES = sizeof bodies / sizeof *bodies };
+    uint32_t *data = calloc(N_WORDS, sizeof *data);
+    ptx_memory *memory = ptx_memory_create();
+    assert_non_null(data);
+    assert_true(ptx_memory_add(memory, data, N_WORDS * sizeof *data, PTX_DEFINED));
+    for (int i = 0; i < N_GRIDS + N_BODIES; i++) {
+        const bool sized = i < N_GRIDS, fine = i == N_GRIDS - 1 || i == N_GRIDS || i == N_GRIDS + 1;
+        const ptx_grid grid = sized ? grids[i] : (ptx_grid){1, 1, 1, 1024};
+        ptx_error error = {""};
+        char text[8192];
+        snprintf(text, sizeof text, "%s%s\tret;\n}\n", head, bodies[sized ? 0 : i - N_GRIDS]);
+        ptx_module *m = ptx_module_parse("test.ptx", text, memory, &error);
+        ptx_kernel *k = m ? ptx_module_kernel(m, "test", &error) : NULL;
+        if (!k) fail_msg("%s", error.text);
+        const bool runs = ptx_launch(k, grid, &data, sizeof data, &error);
+        if (runs != fine || (!runs && !strstr(error.text, "invalid launch")))
+            fail_msg("launch %d: %s", i, error.text);
+        ptx_module_free(m);
+    }
+    ptx_memory_free(memory);
+    free(data);
+}
+
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 static void test_misaligned(void **state) {
@@ -422,7 +452,8 @@ static void test_mma(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_misaligned),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_launch_limits),
+                                       cmocka_unit_test(test_misaligned),
                                        cmocka_unit_test(test_out_of_bounds),
                                        cmocka_unit_test(test_uninitialized),
                                        cmocka_unit_test(test_races),

@@ -244,7 +244,9 @@ static __global__ void __launch_bounds__(EXPERT_WARPS *GPU_WARP)
     typedef down_shared<F, EXPERT_WARPS, 1> shared_type;
     GPU_SHARED(shared_type, shared);
     const int64_t n = a.w.n_in, units = (n + unit_type::elems - 1) / unit_type::elems;
-    const int64_t unit = (int64_t)blockIdx.x * GPU_WARP + gpu_lane(), pair = blockIdx.y;
+    const unsigned stretches = gridDim.x / (unsigned)(a.n_cols * a.n_used);
+    const int64_t pair = blockIdx.x / stretches, stretch = blockIdx.x % stretches;
+    const int64_t unit = stretch * GPU_WARP + gpu_lane();
     const int64_t used = unit < units ? unit : units - 1;
     const int64_t expert = a.choices[GPU_CHOICE_WORDS * pair];
     const bool own = expert < a.n_own;
@@ -263,7 +265,7 @@ static __global__ void __launch_bounds__(EXPERT_WARPS *GPU_WARP)
         }
         add_rows<F, 1, AHEAD>(a.w, used, row, h, acc);
     }
-    if (a.fired && own && blockIdx.x == 0) {
+    if (a.fired && own && stretch == 0) {
         const int32_t active = count_active(hidden, a.n);
         if (active > 0) gpu_count(a.fired, active);
     }
@@ -279,10 +281,13 @@ static __global__ void __launch_bounds__(EXPERT_WARPS *GPU_WARP)
     }
 }
 
+/* The blocks of a pair follow each other in the grid's first dimension: a prompt has more pairs
+ * than the other dimensions have room for. */
 template <class F> static void launch_experts(gpu_stream *s, const gpu_expert_down *a) {
     const int elems = unit_of<F, F::quantized>::elems;
-    const gpu_grid grid = {gpu_blocks(gpu_blocks(a->w.n_in, elems), GPU_WARP),
-                           (unsigned)(a->n_cols * a->n_used), 1, EXPERT_WARPS * GPU_WARP};
+    const unsigned stretches = gpu_blocks(gpu_blocks(a->w.n_in, elems), GPU_WARP);
+    const gpu_grid grid = {stretches * (unsigned)(a->n_cols * a->n_used), 1, 1,
+                           EXPERT_WARPS * GPU_WARP};
     gpu_launch<expert_down_kernel<F>>(s, grid, *a);
 }
 

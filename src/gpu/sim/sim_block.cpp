@@ -25,7 +25,7 @@ enum : size_t {
     STACK_BYTES = 32 * 1024,
 #endif
     STACK_SHIFT = 320,        /* spreads equal offsets of two stacks over different cache sets */
-    SHARED_BYTES = 96 * 1024, /* the maximum per block on sm_75 is 64 KiB */
+    SHARED_BYTES = 64 * 1024, /* the maximum per block of any device */
 };
 
 enum thread_state { READY, AT_BARRIER, AT_WARP, DONE };
@@ -76,8 +76,9 @@ struct sim_worker {
     void (*call)(gpu_any_kernel kernel, const void *args);
     const void *args;
     int n_threads;
-    bool paused;     /* a thread of this block has paused */
-    size_t n_shared; /* shared memory of this block; 0: not requested yet */
+    bool paused;                   /* a thread of this block has paused */
+    size_t n_shared;               /* shared memory of this block; 0: not requested yet */
+    size_t n_refused, most_shared; /* too large a request, and the maximum; 0: there was none */
     /* Tokens for sim_order: start and end of a block; two alternating tokens for barriers and for
      * warp operations, because a thread may reach the next one before another has left this one. */
     char start, end, barrier[2], warp[SIM_MAX_THREADS / GPU_WARP][2];
@@ -216,7 +217,16 @@ SIM_UNSEEN static void *shared_of(sim_worker *w, size_t n_bytes) {
     return w->shared;
 }
 
-void *sim_shared(size_t n_bytes) {
+/* The scheduler drops the block, and this fiber with it. */
+SIM_UNSEEN static void refuse_shared(size_t n_bytes, size_t most) {
+    sim_worker *w = current()->worker;
+    w->n_refused = n_bytes;
+    w->most_shared = most;
+    wait_in(current(), AT_BARRIER);
+}
+
+void *sim_shared(size_t n_bytes, size_t most) {
+    if (n_bytes > most) refuse_shared(n_bytes, most);
     return shared_of(current()->worker, n_bytes);
 }
 
@@ -461,12 +471,13 @@ SIM_UNSEEN static bool run_block(sim_worker *w) {
 #if defined(SIM_ASAN)
     __asan_unpoison_memory_region(w->shared, SHARED_BYTES);
 #endif
-    w->n_shared = 0;
+    w->n_shared = w->n_refused = 0;
     sim_order_release(&w->start);
     for (;;) {
         int done = 0;
         for (int i = 0; i < w->n_threads; i += 2 * GPU_WARP)
             if (!run_wave(w, w->threads + i, w->n_threads - i > GPU_WARP ? 2 : 1)) return false;
+        if (w->n_refused > 0) return false;
         for (int i = 0; i < w->n_threads; i++) done += w->threads[i].state == DONE;
         if (done == w->n_threads) break;
         if (done != 0) return false; /* some wait for threads that have ended */
@@ -509,10 +520,16 @@ SIM_UNSEEN void sim_worker_run(sim_worker *w, const gpu_grid &grid, gpu_any_kern
                                      "a kernel does not begin with gpu_begin: sim");
                     return;
                 }
-                sim_device_stick(w->device, PI_ERR_DEVICE,
-                                 "deadlock in a kernel: sim: threads of block %u,%u,%u wait at "
-                                 "different barriers or for threads that have ended",
-                                 x, y, z);
+                if (w->n_refused > 0)
+                    sim_device_stick(w->device, PI_ERR_DEVICE,
+                                     "cannot launch a kernel: sim: %zu bytes of shared memory, not "
+                                     "up to %zu",
+                                     w->n_refused, w->most_shared);
+                else
+                    sim_device_stick(w->device, PI_ERR_DEVICE,
+                                     "deadlock in a kernel: sim: threads of block %u,%u,%u wait at "
+                                     "different barriers or for threads that have ended",
+                                     x, y, z);
                 drop_fibers(w);
                 return;
             }

@@ -38,9 +38,17 @@ extern __thread sim_thread *sim_self __attribute__((tls_model("initial-exec")));
 #define blockDim  (sim_self->block_dim)
 #define gridDim   (sim_self->grid)
 
-/* The block's shared memory: NaN in every float type when a block starts. */
-void *sim_shared(size_t n_bytes);
-#define GPU_SHARED(type, name) type &name = *static_cast<type *>(sim_shared(sizeof(type)))
+/* The most that a kernel may declare: of CUDA's, and of a compute unit of AMD's. */
+#if defined(GPU_AMD_MMA)
+enum : size_t { SIM_MOST_SHARED = 64 * 1024 };
+#else
+enum : size_t { SIM_MOST_SHARED = 48 * 1024 };
+#endif
+/* The block's shared memory: NaN in every float type when a block starts. A kernel that asks for
+ * more than `most` bytes ends, and the device is lost. */
+void *sim_shared(size_t n_bytes, size_t most);
+#define GPU_SHARED(type, name)                                                                     \
+    type &name = *static_cast<type *>(sim_shared(sizeof(type), SIM_MOST_SHARED))
 
 void gpu_sync();
 void gpu_begin(); /* an error when a thread of the kernel does not call it */

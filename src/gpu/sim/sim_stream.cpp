@@ -1,5 +1,6 @@
 /* sim_stream.cpp: streams are worker threads with queues; events are counters; programs are stored
  * queues. Enqueueing copies a command with its arguments. */
+#include "sim_limits.h"
 #include "sim_runtime.h"
 
 #include <stdlib.h>
@@ -314,7 +315,12 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kerne
                          "a kernel was not loaded when the device was opened: sim");
         return;
     }
-    if (grid.threads == 0 || grid.threads % GPU_WARP != 0 || grid.threads > SIM_MAX_THREADS) {
+    char refused[80];
+    if (sim_refuses(grid, refused, sizeof refused)) {
+        sim_device_stick(s->device, PI_ERR_DEVICE, "cannot launch a kernel: sim: %s", refused);
+        return;
+    }
+    if (grid.threads % GPU_WARP != 0 || grid.threads > SIM_MAX_THREADS) {
         sim_device_stick(s->device, PI_ERR_DEVICE, "invalid block size: sim: %u threads",
                          grid.threads);
         return;
@@ -327,6 +333,21 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kerne
     memcpy(sim_args(c), args, n_args);
     count_kernel();
     enqueue(s, c);
+}
+
+/* Test hook: launches a kernel that does nothing with this grid, and so much shared memory. */
+struct empty_args {
+    size_t n_shared;
+};
+static void empty_kernel(empty_args a) {
+    gpu_begin();
+    if (a.n_shared > 0) sim_shared(a.n_shared, SIM_MOST_SHARED);
+}
+extern "C" PI_API void powerinfer_sim_launch(gpu_stream *s, const unsigned size[4],
+                                             size_t n_shared);
+void powerinfer_sim_launch(gpu_stream *s, const unsigned size[4], size_t n_shared) {
+    const gpu_grid grid = {size[0], size[1], size[2], size[3]};
+    gpu_launch<empty_kernel>(s, grid, empty_args{n_shared});
 }
 
 static void enqueue_copy(gpu_stream *s, void *to, bool to_device, const void *from,
