@@ -646,6 +646,40 @@ static void test_launch_limits(void **state) {
     }
 }
 
+typedef void (*program_hook)(const gpu_program *p, char *text, size_t n_text);
+
+/* Blocks of a kernel that overlaps one that waits for its host would wait on multiprocessors that
+ * other contexts need. */
+static void test_overlap(void **state) {
+    (void)state;
+    const program_hook describe = (program_hook)dynlib_symbol(the_case.library.handle,
+                                                              "powerinfer_sim_program");
+    if (!describe) skip();
+    enum { N = 32 };
+    char text[16];
+    own_device o;
+    void *x = NULL;
+    gpu_program *program = NULL;
+    pi_error err = {.status = PI_OK};
+    assert_int_equal(own_open(&o, NULL, &err), PI_OK);
+    assert_int_equal(B->alloc(o.device, N * sizeof(float), "a test", &x, &err), PI_OK);
+    const gpu_receive wait = {
+        .n_cols = 1, .flag = o.flags.device, .epoch = (uint64_t *)o.flags.device + 1};
+    assert_int_equal(B->record_begin(o.stream, &err), PI_OK);
+    OPS->receive(o.stream, &wait);
+    add_many(o.stream, x, x, N, 2);
+    OPS->receive(o.stream, &wait);
+    add_many(o.stream, x, x, N, 1);
+    B->fill(o.stream, x, 0, N * sizeof(float));
+    add_many(o.stream, x, x, N, 2);
+    assert_int_equal(B->record_end(o.stream, &program, &err), PI_OK);
+    describe(program, text, sizeof text);
+    assert_string_equal(text, "wkoWk-ko");
+    B->program_free(program);
+    B->free(o.device, x);
+    own_close(&o);
+}
+
 /* ---- finding backends ------------------------------------------------------------------------ */
 
 static void test_loading(void **state) {
@@ -909,6 +943,7 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_lost),
     CASE_TEST(test_bad_copy),
     CASE_TEST(test_launch_limits),
+    CASE_TEST(test_overlap),
     CASE_TEST(test_loading),
     CASE_TEST(test_real_backends),
     CASE_TEST(test_code),

@@ -9,6 +9,7 @@ extern "C" {
 }
 #include "gpu_kernel.h"
 #include "gpu_late.h"
+#include "gpu_order.h"
 #include "op_table.h"
 
 struct cuda_block; /* cuda_device.cu */
@@ -33,12 +34,11 @@ struct gpu_device {
 struct gpu_stream {
     gpu_device *device;
     cudaStream_t stream;
-    bool recording;    /* records a program; this is its main stream */
-    bool branch;       /* is the branch of a recording */
-    bool after_kernel; /* the last recorded work is a kernel, with no wait for another stream after
-                          it */
-    bool busy;         /* gpu_late: has unfinished work that may wait for the host */
-    gpu_stream *side;  /* when recording: the branch that was added last; NULL: none */
+    bool recording; /* records a program; this is its main stream */
+    bool branch;    /* is the branch of a recording */
+    gpu_order order;
+    bool busy;        /* gpu_late: has unfinished work that may wait for the host */
+    gpu_stream *side; /* when recording: the branch that was added last; NULL: none */
 };
 
 struct gpu_event {

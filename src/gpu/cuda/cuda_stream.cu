@@ -99,7 +99,7 @@ void cuda_stream_wait(gpu_stream *s, gpu_event *e) {
         e->stream->side = s;
     }
     if (e->captured && s->recording) e->stream->branch = false;
-    s->after_kernel = false;
+    s->order.other();
     cuda_stick(s->device, cudaStreamWaitEvent(s->stream, e->event, 0), "cannot wait for an event");
 }
 
@@ -115,6 +115,7 @@ double cuda_event_elapsed(gpu_event *from, gpu_event *to) {
 /* ---- work ------------------------------------------------------------------------------------ */
 
 void gpu_stream_waits(gpu_stream *s) {
+    s->order.waits = true;
     if (!s->recording && !s->branch) gpu_frees.begin(&s->busy);
 }
 
@@ -122,17 +123,16 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kerne
                     size_t) {
     if (!cuda_use(s->device)) return;
     void *params[] = {const_cast<void *>(args)};
-    const bool overlap = s->recording && s->after_kernel && s->device->overlaps;
+    const bool overlap = s->order.kernel() && s->recording && s->device->overlaps;
     cuda_stick(s->device,
                gpu_launch_kernel(kernel.function, dim3(grid.x, grid.y, grid.z),
                                  dim3(grid.threads, 1, 1), params, s->stream, overlap),
                "cannot launch a kernel");
-    s->after_kernel = true;
 }
 
 static void copy(gpu_stream *s, void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind) {
     if (!cuda_use(s->device)) return;
-    s->after_kernel = false;
+    s->order.other();
     cuda_stick(s->device, cudaMemcpyAsync(to, from, n_bytes, kind, s->stream), "a copy failed");
 }
 
@@ -150,7 +150,7 @@ void cuda_copy(gpu_stream *s, void *device_to, const void *device_from, size_t n
 
 void cuda_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes) {
     if (!cuda_use(s->device)) return;
-    s->after_kernel = false;
+    s->order.other();
     cuda_stick(s->device, cudaMemsetAsync(device, value, n_bytes, s->stream), "a fill failed");
 }
 
@@ -163,7 +163,7 @@ pi_status cuda_record_begin(gpu_stream *s, pi_error *err) {
     cudaError_t e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeRelaxed);
     if (e != cudaSuccess) return cuda_error(err, e, "cannot capture a program");
     s->recording = true;
-    s->after_kernel = false;
+    s->order = gpu_order();
     return PI_OK;
 }
 
@@ -203,7 +203,7 @@ pi_status cuda_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
 
 void cuda_program_launch(gpu_stream *s, gpu_program *p) {
     if (!cuda_use(s->device)) return;
-    gpu_stream_waits(s);
+    gpu_frees.begin(&s->busy);
     cuda_stick(s->device, cudaGraphLaunch(p->exec, s->stream), "cannot launch a program");
 }
 

@@ -174,7 +174,7 @@ struct gpu_fault {
 };
 struct gpu_fault *gpu_stream_fault(gpu_stream *s); /* device address */
 uint64_t gpu_stream_wait_ns(const gpu_stream *s);
-/* Call before launching a kernel that waits for the host. */
+/* Call before every launch of a kernel that waits for the host. */
 void gpu_stream_waits(gpu_stream *s);
 /* Ticks per millisecond of the device's clock, for gpu_clock_ns. */
 uint32_t gpu_stream_clock_khz(const gpu_stream *s);

@@ -202,12 +202,13 @@ void gpu_op_receive(gpu_stream *s, const gpu_receive *a) {
     assert(!a->idle.choices || a->n_cols <= GPU_MAX_COLS);
     const receive_args r = {*a, gpu_stream_fault(s), gpu_stream_wait_ns(s),
                             gpu_stream_clock_khz(s)};
-    gpu_stream_waits(s);
     if (a->n_cols > GPU_MAX_COLS) {
         const gpu_grid one = {1, 1, 1, GPU_WARP};
+        gpu_stream_waits(s);
         gpu_launch<wait_kernel>(s, one, r);
     }
     const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, THREADS};
+    gpu_stream_waits(s);
     gpu_launch<receive_kernel>(s, grid, r);
 }
 

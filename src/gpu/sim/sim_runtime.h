@@ -18,6 +18,7 @@ extern "C" {
 }
 #include "gpu_kernel.h"
 #include "gpu_late.h"
+#include "gpu_order.h"
 #include "op_table.h"
 
 enum : size_t {
@@ -66,6 +67,7 @@ struct sim_command {
     gpu_grid grid;
     gpu_any_kernel kernel;
     void (*call)(gpu_any_kernel kernel, const void *args);
+    bool waits, overlaps; /* waits for its host; may start before the previous kernel has ended */
     /* SIM_COPY, SIM_FILL; addresses in device memory are checked to be within an allocation */
     void *to;
     const void *from;
@@ -113,6 +115,7 @@ struct gpu_stream {
     pthread_cond_t work, idle;
     sim_queue queue;
     gpu_program *recording; /* NULL: commands run */
+    gpu_order order;
     bool busy, stop;
     bool waits; /* gpu_late: has unfinished work that may wait for the host */
     sim_worker *worker;

@@ -197,6 +197,7 @@ pi_status sim_stream_sync(gpu_stream *s, pi_error *err) {
 }
 
 void gpu_stream_waits(gpu_stream *s) {
+    s->order.waits = true;
     if (!s->recording) gpu_frees.begin(&s->waits);
 }
 
@@ -255,6 +256,7 @@ static void join_recording(gpu_stream *s, gpu_event *e) {
 }
 
 void sim_stream_wait(gpu_stream *s, gpu_event *e) {
+    s->order.other();
     if (e->program) {
         join_recording(s, e);
         return;
@@ -331,6 +333,8 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kerne
     c->kernel = kernel.function;
     c->call = kernel.call;
     memcpy(sim_args(c), args, n_args);
+    c->waits = s->order.waits;
+    c->overlaps = s->order.kernel() && s->recording && s->recording->main == s;
     count_kernel();
     enqueue(s, c);
 }
@@ -355,6 +359,7 @@ static void enqueue_copy(gpu_stream *s, void *to, bool to_device, const void *fr
     sim_command *c = new_command(s, SIM_COPY, 0);
     if (!c) return;
     c->to = to;
+    s->order.other();
     c->to_device = to_device;
     c->from = from;
     c->from_device = from_device;
@@ -381,6 +386,7 @@ void sim_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes) {
     c->to_device = true;
     c->value = value;
     c->n_bytes = n_bytes;
+    s->order.other();
     count_kernel();
     enqueue(s, c);
 }
@@ -402,6 +408,7 @@ pi_status sim_record_begin(gpu_stream *s, pi_error *err) {
     p->side = nullptr;
     p->main = s;
     s->recording = p;
+    s->order = gpu_order();
     return PI_OK;
 }
 
@@ -426,8 +433,19 @@ void sim_program_launch(gpu_stream *s, gpu_program *p) {
     sim_command *c = new_command(s, SIM_PROGRAM, 0);
     if (!c) return;
     c->program = p;
-    gpu_stream_waits(s);
+    gpu_frees.begin(&s->waits);
     enqueue(s, c);
+}
+
+/* Test hook: a letter for every command of a program, in the order in which they run: k a kernel, o
+ * one that may overlap the one before, w one that waits for its host, W one that does both, - any
+ * other. */
+extern "C" PI_API void powerinfer_sim_program(const gpu_program *p, char *text, size_t n_text);
+void powerinfer_sim_program(const gpu_program *p, char *text, size_t n_text) {
+    size_t n = 0;
+    for (const sim_command *c = p->commands.first; c && n + 1 < n_text; c = c->next)
+        text[n++] = c->kind == SIM_KERNEL ? "kowW"[2 * c->waits + c->overlaps] : '-';
+    if (n < n_text) text[n] = '\0';
 }
 
 void sim_program_free(gpu_program *p) {
