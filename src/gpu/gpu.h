@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Increase with every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 16 };
+enum { GPU_VERSION = 17 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;
@@ -104,6 +104,9 @@ typedef struct gpu_backend {
     /* Whether kernels of one device can write to memory of another (peers); always true for its own
      * memory. Takes no device memory. */
     bool (*reaches)(int from, int to);
+    /* Whether the driver keeps launches back until it has several or is asked (event_done,
+     * stream_sync), as on Windows and in WSL. */
+    bool (*submits_late)(void);
     /* options NULL: defaults. host must outlive the device. PI_ERR_DEVICE, PI_ERR_NOMEM. */
     pi_status (*open)(int index, const gpu_host *host, const gpu_open_options *options,
                       gpu_device **out, pi_error *err);

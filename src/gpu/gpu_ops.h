@@ -706,6 +706,7 @@ typedef struct gpu_receive {
     int64_t n_words;
     const uint64_t *flag; /* host */
     uint64_t *epoch;
+    uint32_t wait_ms; /* how long it waits; 0: as long as the device was opened for */
     gpu_idle idle;
     float *y;
     void *q8;     /* [n_cols] int8 form of y, written when y changes; NULL: none */

@@ -3,15 +3,18 @@
  * in pieces and one by one, on devices with and without access to each other's memory; sessions
  * that share ubatches, are rewound, copied, saved and loaded. Each device takes exactly the
  * predicted memory. When any device is lost, answers and sessions stay. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "clock.h"
 #include "context.h"
 #include "gpu_exec_impl.h"
 #include "layer_embd_model.h"
@@ -370,6 +373,51 @@ static void test_no_programs(void **state) {
     model_close(m);
 }
 
+/* Drivers whose launches wait for their kernels, so that no program can wait for its host, and
+ * drivers that keep launches back until they are asked: they are asked long before 50 ms, after
+ * which a wait asks every driver. */
+static void test_drivers(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"serial", "late"};
+    enum { WAIT_MS = 500 };
+    tiny_model t = base_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    run_alone(m, &o);
+    for (int i = 0; i < 2 * (HELPERS + 1); i++) {
+        const bool serial = i % 2 == 0;
+        double least = 1e9;
+        close_devices();
+        setenv("SIM_DRIVER", kinds[i % 2], 1);
+        open_set(i % SETS, 0);
+        for (int k = 0; k < N_DEVICES && serial; k++) {
+            library.backend->close(devices[k]);
+            devices[k] = run_device_another(&library, numbers[i % SETS][k], 0, WAIT_MS);
+        }
+        place(m, &o, i / 2);
+        engine_context *c = run_engine_context(m, &o);
+        pi_session *s = run_engine_session(c, N_CTX);
+        for (int k = 0; k < N_DEVICES; k++) assert_int_equal(c->gpu.gpus[k]->serial, serial);
+        feed(kinds[i % 2], c, s, 0, 4, 0);
+        for (int k = 4; k < N_TOKENS; k++) {
+            double start = clock_seconds();
+            feed(kinds[i % 2], c, s, k, 1, 1);
+            least = fmin(least, clock_seconds() - start);
+        }
+        assert_null(engine_gpu_loss(c));
+        assert_true(least < 50e-3);
+        engine_session_destroy(s);
+        s = run_engine_session(c, N_CTX);
+        feed(kinds[i % 2], c, s, 0, N_TOKENS, 0);
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+        unsetenv("SIM_DRIVER");
+    }
+    close_devices();
+    open_devices(0);
+    model_close(m);
+}
+
 /* ---- sessions -------------------------------------------------------------------------------- */
 
 /* Two sessions in every ubatch; one is rewound, one copied, one saved and loaded by the CPU and
@@ -598,12 +646,13 @@ static void test_bad_splits(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),    cmocka_unit_test(test_streamed),
-        cmocka_unit_test(test_recurrent),  cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_adapted),    cmocka_unit_test(test_no_programs),
-        cmocka_unit_test(test_sessions),   cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_memory),     cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_bad_splits), cmocka_unit_test(test_lost_devices),
+        cmocka_unit_test(test_answers),      cmocka_unit_test(test_streamed),
+        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_adapted),      cmocka_unit_test(test_no_programs),
+        cmocka_unit_test(test_drivers),      cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_trace),        cmocka_unit_test(test_bad_splits),
+        cmocka_unit_test(test_lost_devices),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;

@@ -14,6 +14,9 @@ enum {
  * thread may hold as long as a device has work, and it delays the message. So queries are rare, and
  * the first one comes after a time that no message should take. In seconds. */
 static const double query_every = 50e-3;
+/* A driver that submits late begins with a launch when it is asked: once, when the message is not
+ * there by then. */
+static const double late_after = 200e-6;
 
 static uint8_t *host_flag(const gpu_exec *g, plan_side sender, int exchange) {
     return (uint8_t *)g->flags[sender].host + (size_t)exchange * GPU_FLAG_BYTES;
@@ -43,8 +46,10 @@ bool gpu_exec_wait(gpu_exec *g, int exchange) {
         double now = clock_seconds();
         if (start == 0) start = query = now;
         bool over = !gpu_sides_are_alive(g->sides) || now - start > WAIT_SECONDS;
-        if (!over && now - query > query_every) {
+        bool late = g->late && !g->asked && now - start > late_after;
+        if (!over && (late || now - query > query_every)) {
             over = ask_drivers(g);
+            g->asked = true;
             query = now;
         }
         if (over) return gpu_flag_get(flag) >= g->epoch;

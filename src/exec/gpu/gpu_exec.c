@@ -272,6 +272,7 @@ pi_status gpu_exec_create(const gpu_sides *sides, int device, gpu_exec **out, pi
     describe(g, sides, device);
     g->b = sides->backend;
     g->d = sides->devices[device];
+    g->late = g->b->submits_late();
     g->max_blocks = g->plan->n_gpu_steps * BLOCKS_PER_STEP + OTHER_BLOCKS +
                     sides->model->hp.n_layer * PLAN_MAX_GROUP; /* biases of cold neurons */
     g->blocks = mem_calloc((size_t)g->max_blocks, sizeof *g->blocks);
@@ -288,6 +289,7 @@ pi_status gpu_exec_create(const gpu_sides *sides, int device, gpu_exec **out, pi
     }
     if (status == PI_OK && g->uses) g->b->fill(g->stream, g->uses, 0, gpu_exec_uses_bytes(g));
     if (status == PI_OK) status = gpu_exec_prefill_choose(g, err);
+    if (status == PI_OK) status = gpu_exec_probe(g, err);
     return status;
 }
 

@@ -72,6 +72,8 @@ struct gpu_exec {
     int n_batch;
     bool precise;      /* an activation may jump (can_jump): rounding must not decide about it */
     float angle_scale; /* of the context's RoPE angles */
+    bool serial;       /* gpu_exec_probe: a program cannot wait for its host */
+    bool late, asked;  /* gpu_backend.submits_late; the driver was asked since the last launch */
 
     gpu_exec_step *steps; /* [plan->n_gpu_steps] */
     void **blocks;        /* [max_blocks] device memory that destroy frees */
@@ -208,6 +210,8 @@ pi_status gpu_exec_upload_floats(gpu_exec *g, const float *from, int64_t n, cons
 /* Copies rows from the host into a packed matrix, through the stages, in the order of that
  * stream. */
 void gpu_exec_pack_rows(gpu_exec *g, gpu_stream *s, const plan_matrix *pm, const gpu_mat *to);
+/* gpu_probe.c: sets `serial`. */
+pi_status gpu_exec_probe(gpu_exec *g, pi_error *err);
 /* gpu_swap.c */
 pi_status gpu_exec_swap_create(gpu_exec *g, pi_error *err); /* device memory, a stream */
 void gpu_exec_swap_free(gpu_exec *g);

@@ -1,5 +1,6 @@
-/* gpu_program.c: the GPU's part of a ubatch: a recorded program for few tokens, segments of steps
- * for many; then the logits and the ubatch's counters. */
+/* gpu_program.c: the GPU's part of a ubatch: a recorded program for few tokens; segments of steps
+ * for many, and where a program cannot wait for its host; then the logits and the ubatch's
+ * counters. */
 #include <assert.h>
 #include <string.h>
 
@@ -60,10 +61,16 @@ static void stream_answer(gpu_exec *g, const plan_step *s, const gpu_exec_shape 
     gpu_exec_mark_step(g, g->next_step, true);
 }
 
+/* Whether no kernel may wait for a message: in ubatches of many tokens, and where launches wait for
+ * kernels. All devices have one driver, so this holds for all of them or for none. */
+static bool never_waits(const gpu_exec *g, const gpu_exec_shape *shape) {
+    return shape->form == FORM_MANY || g->serial;
+}
+
 /* Whether the segment ends before the step, because its message has not arrived. In ubatches of few
- * tokens a kernel waits for the previous stage, as in a program. */
-static bool ends_segment(const plan_step *s, const gpu_exec_shape *shape) {
-    return s->op == OP_RECEIVE && (STEP_ARGS(s, message)->peer < 0 || shape->form == FORM_MANY);
+ * tokens a kernel may wait for the previous stage, as in a program. */
+static bool ends_segment(const gpu_exec *g, const plan_step *s, const gpu_exec_shape *shape) {
+    return s->op == OP_RECEIVE && (STEP_ARGS(s, message)->peer < 0 || never_waits(g, shape));
 }
 
 /* Enqueues steps up to the next RECEIVE whose message has not arrived. The first step is the
@@ -78,12 +85,13 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
         const bool helpers = stream && STEP_ARGS(s, message)->helpers;
         if (stream && !(first && helpers)) stream_answer(g, s, shape);
         if (stream && !helpers) continue;
-        if (ends_segment(s, shape) && !first) break;
+        if (ends_segment(g, s, shape) && !first) break;
         gpu_exec_enqueue_step(g, g->next_step, shape);
         gpu_exec_mark_step(g, g->next_step, false);
         first = false;
     }
     g->b->event_record(g->stream, g->ended);
+    g->asked = false;
 }
 
 /* Frees the program that was not used for the longest time. No program is running, because a ubatch
@@ -124,7 +132,7 @@ static gpu_program *program_for(gpu_exec *g, const gpu_exec_shape *shape) {
 
 void gpu_exec_record(gpu_exec *g) {
     const gpu_exec_shape shape = shape_of(g);
-    if (shape.form != FORM_MANY) program_for(g, &shape);
+    if (!never_waits(g, &shape)) program_for(g, &shape);
 }
 
 static bool launch(gpu_exec *g, const gpu_exec_shape *shape) {
@@ -133,6 +141,7 @@ static bool launch(gpu_exec *g, const gpu_exec_shape *shape) {
     gpu_exec_mark_program(g, end_of_layers(g));
     g->b->program_launch(g->stream, program);
     g->b->event_record(g->stream, g->ended);
+    g->asked = false;
     return true;
 }
 
@@ -142,7 +151,7 @@ void gpu_exec_continue(gpu_exec *g) {
     enqueue_segment(g, &shape);
     const plan_step *last = &g->plan->gpu_steps[g->next_step - 1];
     int peer = last->op == OP_SEND ? STEP_ARGS(last, message)->peer : -1;
-    if (shape.form != FORM_MANY || peer < 0) return;
+    if (!never_waits(g, &shape) || peer < 0) return;
     gpu_exec *next = g->sides->gpus[peer];
     assert(STEP_ARGS(&next->plan->gpu_steps[next->next_step], message)->peer == gpu_exec_device(g));
     g->b->stream_wait(next->stream, g->ended);
@@ -155,11 +164,11 @@ void gpu_exec_begin(gpu_exec *g) {
     g->sides->ubatch->streaming[gpu_exec_device(g)] = g->streaming;
     write_header(g);
     g->next_step = end_of_layers(g);
-    if (shape.form != FORM_MANY && launch(g, &shape)) return;
+    if (!never_waits(g, &shape) && launch(g, &shape)) return;
     /* The first step is a RECEIVE: what the GPU begins with comes from the CPU, or another GPU. */
     g->next_step = 0;
     gpu_exec_enqueue_start(g, &shape);
-    if (!ends_segment(&g->plan->gpu_steps[0], &shape)) enqueue_segment(g, &shape);
+    if (!ends_segment(g, &g->plan->gpu_steps[0], &shape)) enqueue_segment(g, &shape);
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */

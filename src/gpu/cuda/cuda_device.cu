@@ -4,6 +4,7 @@
  * opens on machines without a driver, and `count` reports it. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda_backend.h"
 #if __has_include("gpu_code.h")
@@ -131,6 +132,11 @@ static bool cuda_reaches(int from, int to) {
     if (cudaDeviceCanAccessPeer(&can, from, to) != cudaSuccess) can = 0;
     (void)cudaGetLastError();
     return can != 0;
+}
+
+/* The device of Windows' driver, in WSL. */
+static bool cuda_submits_late() {
+    return access("/dev/dxg", F_OK) == 0;
 }
 
 static pi_status cuda_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err) {
@@ -402,6 +408,7 @@ static const gpu_backend backend = {
     cuda_count,
     cuda_describe,
     cuda_reaches,
+    cuda_submits_late,
     cuda_open,
     cuda_close,
     cuda_limit,

@@ -200,8 +200,8 @@ void gpu_op_receive(gpu_stream *s, const gpu_receive *a) {
     assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->flag && a->epoch);
     assert((!a->host_bits || a->bits) && (!a->q8 || a->n % 32 == 0));
     assert(!a->idle.choices || a->n_cols <= GPU_MAX_COLS);
-    const receive_args r = {*a, gpu_stream_fault(s), gpu_stream_wait_ns(s),
-                            gpu_stream_clock_khz(s)};
+    const uint64_t wait_ns = a->wait_ms ? a->wait_ms * 1000000ull : gpu_stream_wait_ns(s);
+    const receive_args r = {*a, gpu_stream_fault(s), wait_ns, gpu_stream_clock_khz(s)};
     if (a->n_cols > GPU_MAX_COLS) {
         const gpu_grid one = {1, 1, 1, GPU_WARP};
         gpu_stream_waits(s);

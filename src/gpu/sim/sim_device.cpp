@@ -9,6 +9,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #if defined(SIM_ASAN)
 #include <sanitizer/asan_interface.h>
@@ -123,6 +124,17 @@ static bool sim_reaches(int from, int to) {
     return from / 2 == to / 2;
 }
 
+/* Two drivers that need care, for tests: SIM_DRIVER=late keeps launches back until it is asked, as
+ * Windows' does; with SIM_DRIVER=serial a launch returns when its kernels have ended. */
+static bool is_driver(const char *kind) {
+    const char *is = getenv("SIM_DRIVER");
+    return is && strcmp(is, kind) == 0;
+}
+
+static bool sim_submits_late() {
+    return is_driver("late");
+}
+
 static void sim_limit(gpu_device *d, uint64_t n_bytes) {
     pthread_mutex_lock(&d->mutex);
     d->limit = n_bytes && n_bytes < d->memory_bytes ? static_cast<size_t>(n_bytes)
@@ -176,6 +188,8 @@ static pi_status sim_open(int index, const gpu_host *host, const gpu_open_option
     if (options) sim_limit(d, options->memory_limit);
     const uint32_t standard_ms = SIM_WAIT_MS;
     d->wait_ns = (options && options->wait_ms ? options->wait_ms : standard_ms) * 1000000ull;
+    d->late = sim_submits_late();
+    d->serial = is_driver("serial");
     load_kernels(index);
     enlist(d);
     *out = d;
@@ -383,29 +397,18 @@ static void sim_host_free(gpu_device *d, gpu_pinned *p) {
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const gpu_backend backend = {
-    GPU_VERSION,
-    sizeof(gpu_backend),
-    "sim",
-    0,
-    SIM_ALIGN,
-    gpu_kernels_support,
-    sim_count,
-    sim_describe,
-    sim_reaches,
-    sim_open,
-    sim_close,
-    sim_limit,
-    sim_device_status,
-    sim_release,
-    sim_reset,
-    sim_fail_at,
-    sim_alloc,
-    sim_free,
-    sim_memory_state,
-    sim_peer_alloc,
-    sim_host_alloc,
-    sim_host_free,
-    GPU_STREAM_MEMBERS(GPU_MEMBER_ADDRESS, sim) GPU_OP_TABLE,
+    GPU_VERSION,    sizeof(gpu_backend),
+    "sim",          0, /* device memory of a program: none, it is the host's */
+    SIM_ALIGN,      gpu_kernels_support,
+    sim_count,      sim_describe,
+    sim_reaches,    sim_submits_late,
+    sim_open,       sim_close,
+    sim_limit,      sim_device_status,
+    sim_release,    sim_reset,
+    sim_fail_at,    sim_alloc,
+    sim_free,       sim_memory_state,
+    sim_peer_alloc, sim_host_alloc,
+    sim_host_free,  GPU_STREAM_MEMBERS(GPU_MEMBER_ADDRESS, sim) GPU_OP_TABLE,
 };
 
 extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);

@@ -50,6 +50,7 @@ struct gpu_device {
     int index;
     size_t memory_bytes, limit, used;
     uint64_t wait_ns;
+    bool late, serial; /* how the driver launches, see SIM_DRIVER in sim_device.cpp */
     sim_memory *memory;
     int64_t fail_at;  /* operations until the device is lost; 0: never */
     pi_status status; /* sticky error */
@@ -117,6 +118,7 @@ struct gpu_stream {
     gpu_program *recording; /* NULL: commands run */
     gpu_order order;
     bool busy, stop;
+    bool held;  /* d->late: the driver has not been asked since the last command */
     bool waits; /* gpu_late: has unfinished work that may wait for the host */
     sim_worker *worker;
 };

@@ -50,8 +50,29 @@ static void enqueue(gpu_stream *s, sim_command *c) {
     pthread_mutex_lock(&s->mutex);
     queue_append(&s->queue, c);
     s->busy = true;
+    s->held = s->device->late;
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->mutex);
+}
+
+/* What is enqueued begins. */
+static void submit(gpu_stream *s) {
+    pthread_mutex_lock(&s->mutex);
+    s->held = false;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void wait_idle(gpu_stream *s) {
+    submit(s);
+    pthread_mutex_lock(&s->mutex);
+    while (s->busy) pthread_cond_wait(&s->idle, &s->mutex);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* A launch has been enqueued. */
+static void end_launch(gpu_stream *s) {
+    if (s->device->serial && !s->recording) wait_idle(s);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -111,9 +132,9 @@ static void *stream_main(void *user) {
     gpu_stream *s = static_cast<gpu_stream *>(user);
     pthread_mutex_lock(&s->mutex);
     for (;;) {
-        while (!s->queue.first && !s->stop) {
-            s->busy = false;
-            pthread_cond_broadcast(&s->idle);
+        while ((!s->queue.first || s->held) && !s->stop) {
+            if (!s->queue.first) s->busy = false;
+            if (!s->busy) pthread_cond_broadcast(&s->idle);
             pthread_cond_wait(&s->work, &s->mutex);
         }
         sim_command *c = s->queue.first;
@@ -189,9 +210,7 @@ void sim_stream_destroy(gpu_stream *s) {
 }
 
 pi_status sim_stream_sync(gpu_stream *s, pi_error *err) {
-    pthread_mutex_lock(&s->mutex);
-    while (s->busy) pthread_cond_wait(&s->idle, &s->mutex);
-    pthread_mutex_unlock(&s->mutex);
+    wait_idle(s);
     gpu_frees.end(&s->waits);
     return sim_device_status(s->device, err);
 }
@@ -271,6 +290,7 @@ void sim_stream_wait(gpu_stream *s, gpu_event *e) {
 }
 
 bool sim_event_done(gpu_event *e) {
+    if (e->device->late && e->stream) submit(e->stream);
     pthread_mutex_lock(&e->mutex);
     bool done = e->done == e->enqueued;
     pthread_mutex_unlock(&e->mutex);
@@ -337,6 +357,7 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kerne
     c->overlaps = s->order.kernel() && s->recording && s->recording->main == s;
     count_kernel();
     enqueue(s, c);
+    end_launch(s);
 }
 
 /* Test hook: launches a kernel that does nothing with this grid, and so much shared memory. */
@@ -435,6 +456,7 @@ void sim_program_launch(gpu_stream *s, gpu_program *p) {
     c->program = p;
     gpu_frees.begin(&s->waits);
     enqueue(s, c);
+    end_launch(s);
 }
 
 /* Test hook: a letter for every command of a program, in the order in which they run: k a kernel, o
