@@ -49,6 +49,7 @@ static const struct {
     {"use a larger context", "use a larger context (-c)"},
     {"use a smaller batch", "use a smaller batch (-b)"},
     {"use a smaller budget", "use a smaller --vram-budget"},
+    {"use a budget of at least", "use a --vram-budget of at least"},
     {"leave out the memory budget", "leave out --ram-budget"},
 };
 

@@ -88,6 +88,10 @@ typedef struct gpu_pinned {
  * waits for this value. Flags start at 0. */
 enum { GPU_FLAG_BYTES = 64 };
 
+/* Device memory of a recorded program per kernel: parameters (4 KiB at most) and launch commands.
+ * An assumption: drivers do not report it; docs/gpu.md has the command to check it. */
+enum { GPU_NODE_BYTES = 8 << 10 };
+
 typedef struct gpu_backend {
     uint32_t version, size; /* GPU_VERSION, sizeof(gpu_backend) */
     const char *name;       /* "cuda" */

@@ -3,11 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine.h"
 #include "file.h"
 #include "measure_machine.h"
 #include "mem.h"
 #include "option_types.h"
-#include "place_fit.h"
+#include "place_device.h"
 #include "place_stay.h"
 #include "place_tool.h"
 #include "plan_support.h"
@@ -34,6 +35,8 @@ typedef struct place_job {
     measured_machines machines;
     engine_options engine; /* options of the context, on the CPU alone */
     place_workload work;
+    place_request request; /* with a GPU */
+    place_gpus_fit fit;
     place_plan plan;
     place_prediction prediction;
     place_layer_time *layers; /* [n_layer] */
@@ -121,21 +124,95 @@ static void choose_budgets(place_job *j) {
             "the budget exceeds this machine's GPU memory: the placement is for a larger GPU");
 }
 
-/* Warns when the fixed memory of the GPU exceeds the budget. */
-static void warn_of_budget(const place_job *j) {
-    const double mib = 1048576;
-    const place_machine *m = &j->machines.machine[0];
-    uint64_t fixed = m->runtime_bytes + m->margin_bytes + j->work.scratch_bytes;
-    char line[256];
-    if (!m->has_gpu || j->report.budget == 0 || j->report.budget > fixed || !j->options->message)
-        return;
-    snprintf(line, sizeof line,
-             "nothing fits on the GPU: a budget of %.1f MiB: the runtime takes %.1f MiB, buffers "
-             "%.1f MiB, the margin %.1f MiB: use more than %.2f GiB",
-             (double)j->report.budget / mib, (double)m->runtime_bytes / mib,
-             (double)j->work.scratch_bytes / mib, (double)m->margin_bytes / mib,
-             (double)fixed / mib / 1024);
-    j->options->message(j->options->user, line);
+/* The part of a budget that a context takes: as when it runs, its margin stays free of the GPU's
+ * memory, or of the larger one's that the budget is for. */
+static uint64_t without_margin(const place_machine *m, uint64_t budget) {
+    uint64_t has = m->device[SIDE_GPU].memory_bytes;
+    if (has == 0) return budget;
+    if (budget > has) has = budget;
+    uint64_t most = has > m->margin_bytes ? has - m->margin_bytes : 0;
+    return budget < most ? budget : most;
+}
+
+static void make_request(place_job *j) {
+    place_request *r = &j->request;
+    *r = (place_request){.n = j->machines.n,
+                         .n_ctx = j->report.n_ctx,
+                         .depth = j->options->depth,
+                         .gpu_layers = -1,
+                         .density = j->options->density,
+                         .named = j->machines.here && j->options->device != PI_DEVICE_AUTO};
+    for (int i = 0; i < r->n; i++) {
+        const place_machine *m = &j->machines.machine[i];
+        r->gpu[i].name = m->gpu_name[0] ? m->gpu_name : m->name;
+        r->gpu[i].machine = *m;
+        r->gpu[i].runtime = m->runtime_bytes;
+        r->gpu[i].budget = without_margin(m, j->report.budgets[i]);
+        r->share[i] = j->machines.share[i];
+        if (j->machines.here) r->peers[i] = j->machines.peers[i];
+    }
+}
+
+/* The placement that a context would get, and the bytes that it would take. */
+static pi_status place_as_run(place_job *j, pi_error *err) {
+    engine_options engine = j->engine;
+    pi_error why = {.status = PI_OK};
+    engine.plan.stays = j->stays;
+    engine.ram_budget = 0; /* the placement is the same with and without a memory budget */
+    make_request(j);
+    pi_status status = place_fit_all(&j->request, j->model, &engine, &j->fit, &why);
+    if (status == PI_ERR_UNSUPPORTED)
+        return PI_OK; /* all on the CPU; the report gives the reasons */
+    if (status != PI_OK) return error_set(err, status, "%s", why.message);
+    for (int i = 0; i < j->request.n; i++)
+        if (place_is_too_small(&j->request, &j->fit, i, &why) && j->report.budgets[i] > 0 &&
+            j->options->message)
+            j->options->message(j->options->user, why.message);
+    return PI_OK;
+}
+
+/* The bytes of the GPUs in the prediction are estimates; these are what contexts allocate. */
+static void count_bytes(place_job *j) {
+    place_prediction *p = &j->prediction;
+    p->weights[SIDE_GPU] = p->kv_cache[SIDE_GPU] = p->resident[SIDE_GPU] = 0;
+    p->scratch = p->runtime = p->margin = 0;
+    for (int i = 0; i < j->request.n; i++) {
+        const place_fit *f = &j->fit.stage[i];
+        p->on_device[i] = f->any ? place_fit_bytes(f) + j->request.gpu[i].runtime : 0;
+        p->resident[SIDE_GPU] += p->on_device[i];
+        if (!f->any) continue;
+        p->weights[SIDE_GPU] += f->bytes.weights;
+        p->kv_cache[SIDE_GPU] += f->kv_bytes;
+        p->scratch += f->bytes.scratch + f->program_bytes;
+        p->runtime += j->request.gpu[i].runtime;
+        p->margin += j->report.budgets[i] - j->request.gpu[i].budget;
+    }
+}
+
+/* Without a GPU the solver's plan, which has everything on the CPU; else its bound, from the
+ * buffers of the placement. */
+static pi_status solve(place_job *j, pi_error *err) {
+    const int n = j->machines.n;
+    const bool has_gpu = j->machines.machine[0].has_gpu;
+    place_machine machines[PI_MAX_DEVICES];
+    uint64_t budgets[PI_MAX_DEVICES];
+    pi_status status = has_gpu ? place_as_run(j, err) : PI_OK;
+    for (int i = 0; i < n; i++) {
+        machines[i] = j->machines.machine[i];
+        machines[i].margin_bytes = 0;
+        budgets[i] = has_gpu ? j->request.gpu[i].budget : 0;
+        const place_fit *f = &j->fit.stage[i];
+        uint64_t scratch = f->any ? f->bytes.scratch + f->program_bytes : f->work.scratch_bytes;
+        if (scratch > 0 && (i == 0 || scratch < j->work.scratch_bytes))
+            j->work.scratch_bytes = scratch;
+    }
+    if (status == PI_OK)
+        status = place_solve_stages(&j->work, machines, budgets, j->report.end, n, &j->plan, err);
+    if (status != PI_OK || !has_gpu) return status;
+    for (int i = 0; i < j->work.n_layers; i++)
+        j->plan.splits[i] = j->fit.plan.splits ? j->fit.plan.splits[i] : (plan_split){0};
+    j->plan.head = j->fit.plan.head;
+    return PI_OK;
 }
 
 /* Predicts the drive's part of a token. */
@@ -186,6 +263,7 @@ static pi_status write_report(place_job *j, const char *path, FILE *out, pi_erro
 
 static void free_job(place_job *j) {
     place_plan_free(&j->plan);
+    place_gpus_fit_free(&j->fit);
     place_workload_free(&j->work);
     mem_free(j->layers);
     mem_free(j->stays);
@@ -207,15 +285,14 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
         choose_budgets(&j);
         j.report.end[0] = j.work.n_layers;
         if (n > 1) place_choose_stages(&j.work, j.machines.share, n, 0, j.report.end);
-        status = place_solve_stages(&j.work, j.machines.machine, j.report.budgets, j.report.end, n,
-                                    &j.plan, err);
+        status = solve(&j, err);
     }
     if (status == PI_OK) {
         place_predict(&j.work, j.machines.machine, &j.plan, &j.prediction, j.layers);
+        count_bytes(&j);
         status = predict_memory(&j, err);
     }
     if (status == PI_OK) {
-        warn_of_budget(&j);
         uint64_t has = j.machines.machine[0].device[SIDE_CPU].memory_bytes;
         if (has && !j.report.memory && j.prediction.resident[SIDE_CPU] > has && j.options->message)
             j.options->message(j.options->user, "the CPU's weights exceed this machine's memory: "

@@ -48,6 +48,7 @@ typedef struct place_machine {
     double drive_gbps, drive_reads;
     uint64_t runtime_bytes; /* GPU memory for driver and kernels */
     uint64_t margin_bytes;  /* GPU memory that stays free */
+    size_t node_bytes;      /* GPU memory of a recorded program per kernel */
 } place_machine;
 
 /* Described machines, from published figures: "rtx-4090-ddr5", ..., "cpu-only". */

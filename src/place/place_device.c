@@ -2,6 +2,7 @@
 #include "place_device.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "log.h"
@@ -25,10 +26,12 @@ static const double UNKNOWN_RATE = 250e9, CPU_RATE = 50e9;
 static place_machine simulated_machine(const gpu_info *info) {
     const place_device gpu = {info->memory_total, SIM_GPU_GBPS, SIM_GPU_GBPS, SIM_STEP};
     const place_device cpu = {0, SIM_CPU_GBPS, SIM_CPU_GBPS, SIM_STEP};
-    return (place_machine){.name = "simulated",
-                           .has_gpu = true,
-                           .device = {[SIDE_CPU] = cpu, [SIDE_GPU] = gpu},
-                           .sync = SIM_SYNC};
+    place_machine m = {.name = "simulated",
+                       .has_gpu = true,
+                       .device = {[SIDE_CPU] = cpu, [SIDE_GPU] = gpu},
+                       .sync = SIM_SYNC};
+    snprintf(m.gpu_name, sizeof m.gpu_name, "%s", info->name);
+    return m;
 }
 
 /* This machine with this GPU: measured rates (`cache`, NULL: none), or else data sheet figures. */
@@ -37,11 +40,12 @@ static void gpu_machine(const gpu_backend *b, const gpu_info *info, const char *
     const gpu_backend_row *row = gpu_backend_find(b->name);
     if (row && !row->real) {
         *out = simulated_machine(info);
-        return;
+    } else {
+        place_profile_of_gpu(info, cache, out);
+        out->shared = info->shared_memory;
+        out->device[SIDE_GPU].memory_bytes = info->memory_free;
     }
-    place_profile_of_gpu(info, cache, out);
-    out->shared = info->shared_memory;
-    out->device[SIDE_GPU].memory_bytes = info->memory_free;
+    out->node_bytes = b->node_bytes;
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -204,92 +208,117 @@ void place_gpus_close(place_gpus *g) {
 
 /* ---- splits ---------------------------------------------------------------------------------- */
 
-static place_fit_options request_for(const place_gpu *g, const model *m,
-                                     const engine_options *engine, const pi_context_options *o) {
+static uint64_t usable(const place_request *r, int d) {
+    return r->gpu[d].budget > r->gpu[d].runtime ? r->gpu[d].budget - r->gpu[d].runtime : 0;
+}
+
+static place_fit_options options_for(const place_request *r, int d, const model *m,
+                                     const engine_options *engine) {
     return (place_fit_options){.model = m,
                                .engine = engine,
-                               .machine = &g->machine,
-                               .budget = g->budget - g->runtime,
-                               .node_bytes = g->library.backend->node_bytes,
-                               .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
-                               .depth = PLACE_DEFAULT_DEPTH,
-                               .gpu_layers = o->gpu_layers,
-                               .density = 1};
+                               .machine = &r->gpu[d].machine,
+                               .budget = usable(r, d),
+                               .node_bytes = r->gpu[d].machine.node_bytes,
+                               .n_ctx = r->n_ctx,
+                               .depth = r->depth,
+                               .gpu_layers = r->gpu_layers,
+                               .density = r->density};
 }
 
 /* Maximum memory of a stage's GPU for the input from the previous stage. */
-static uint64_t inbox_bytes(const place_gpus *g, int d, const model *m,
+static uint64_t inbox_bytes(const place_request *r, int d, const model *m,
                             const engine_options *engine) {
     bool reached = false;
-    for (int i = 0; i < d; i++) reached = reached || g->peers[i] >> d & 1;
+    for (int i = 0; i < d; i++) reached = reached || r->peers[i] >> d & 1;
     return reached ? gpu_exec_inbox_bytes(m, engine->n_batch) : 0;
 }
 
-/* Places layers [first, end) on one device, with `apart` bytes less. */
-static pi_status fit_stage(const place_gpu *g, const model *m, const engine_options *engine,
-                           const pi_context_options *o, int first, int end, uint64_t apart,
-                           place_fit *out, pi_error *err) {
-    const double mib = 1048576;
-    place_fit_options request = request_for(g, m, engine, o);
-    request.budget = request.budget > apart ? request.budget - apart : 0;
-    request.first = first;
-    request.end = end;
-    pi_status status = place_fit_create(&request, out, err);
-    if (status == PI_OK && !out->any && out->least <= request.budget &&
-        o->device != PI_DEVICE_AUTO) {
-        place_fit_free(out);
-        request.gpu_layers = m->hp.n_layer + 1;
-        status = place_fit_create(&request, out, err);
-    }
-    if (status != PI_OK || out->any) return status;
-    if (out->least > request.budget)
-        status = error_set(err, PI_ERR_LIMIT,
-                           "too little memory: %s: the budget leaves %.1f MiB, the smallest useful "
-                           "amount is %.1f MiB: use a larger one, or a smaller batch",
-                           g->info.name, (double)request.budget / mib, (double)out->least / mib);
-    else if (engine->plan.stays && out->least == 0)
-        status = error_set(err, PI_ERR_LIMIT, "not used: %s: all its layers must stay on the CPU",
-                           g->info.name);
-    else
-        status = error_set(err, PI_ERR_LIMIT,
-                           "not used: %s: this model is predicted to run faster on the CPU alone",
-                           g->info.name);
+/* Places layers [first, end) on one GPU. */
+static pi_status fit_stage(const place_request *r, int d, const model *m,
+                           const engine_options *engine, int first, int end, place_fit *out,
+                           pi_error *err) {
+    place_fit_options options = options_for(r, d, m, engine);
+    uint64_t apart = inbox_bytes(r, d, m, engine);
+    options.budget = options.budget > apart ? options.budget - apart : 0;
+    options.first = first;
+    options.end = end;
+    pi_status status = place_fit_create(&options, out, err);
+    if (status != PI_OK || out->any || out->least > options.budget || !r->named) return status;
     place_fit_free(out);
-    return status;
+    options.gpu_layers = m->hp.n_layer + 1;
+    status = place_fit_create(&options, out, err);
+    if (status != PI_OK || out->any || r->gpu_layers >= 0) return status;
+    place_fit_free(out);
+    options.gpu_layers = -1;
+    options.always = true;
+    return place_fit_create(&options, out, err);
+}
+
+bool place_is_too_small(const place_request *r, const place_gpus_fit *f, int d, pi_error *err) {
+    const double mib = 1048576;
+    const place_fit *s = &f->stage[d];
+    uint64_t need = s->least + r->gpu[d].runtime;
+    char help[96] = "";
+    if (s->any || s->least <= s->budget) return false;
+    if (s->least_batch > 0)
+        snprintf(help, sizeof help, ", or a batch of at most %d", s->least_batch);
+    else if (s->least_without_kv)
+        snprintf(help, sizeof help, ", or a smaller context");
+    error_set(err, PI_ERR_LIMIT,
+              "too little memory: %s: the budget is %.1f MiB, the runtime takes %.1f MiB, the "
+              "smallest useful placement %.1f MiB: use a budget of at least %.1f MiB%s",
+              r->gpu[d].name, (double)r->gpu[d].budget / mib, (double)r->gpu[d].runtime / mib,
+              (double)s->least / mib, ceil((double)need / mib * 10) / 10, help);
+    return true;
+}
+
+/* Why a stage has nothing; PI_OK: none has. */
+static pi_status refuse_empty(const place_request *r, const place_gpus_fit *f, int first_layer,
+                              pi_error *err) {
+    for (int d = 0, first = 0; d < r->n; first = f->end[d++]) {
+        if (first == f->end[d] || f->end[d] <= first_layer || f->stage[d].any) continue;
+        if (place_is_too_small(r, f, d, err)) return PI_ERR_LIMIT;
+        if (f->support.stays && f->stage[d].least == 0)
+            return error_set(err, PI_ERR_LIMIT, "not used: %s: all its layers must stay on the CPU",
+                             r->gpu[d].name);
+        return error_set(err, PI_ERR_LIMIT,
+                         "not used: %s: this model is predicted to run faster on the CPU alone",
+                         r->gpu[d].name);
+    }
+    return PI_OK;
 }
 
 /* The first layer that may be on a GPU. */
-static int first_on_gpu(const model *m, const pi_context_options *o) {
-    bool few = o->gpu_layers >= 0 && o->gpu_layers < m->hp.n_layer;
-    return few ? m->hp.n_layer - o->gpu_layers : 0;
+static int first_on_gpu(const model *m, const place_request *r) {
+    bool few = r->gpu_layers >= 0 && r->gpu_layers < m->hp.n_layer;
+    return few ? m->hp.n_layer - r->gpu_layers : 0;
 }
 
 /* The workload of the whole model. */
-static pi_status make_workload(const model *m, const engine_options *engine,
-                               const pi_context_options *o, place_workload *out, pi_error *err) {
+static pi_status make_workload(const model *m, const engine_options *engine, const place_request *r,
+                               place_workload *out, pi_error *err) {
     const char *mode;
-    const place_use use = {.n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
-                           .depth = PLACE_DEFAULT_DEPTH,
+    const place_use use = {.n_ctx = r->n_ctx,
+                           .depth = r->depth,
                            .n_batch = engine->n_batch,
                            .type_k = engine->type_k,
                            .type_v = engine->type_v,
-                           .density = 1};
+                           .density = r->density};
     return place_make_workload(m, &engine->plan, use, out, &mode, err);
 }
 
 /* Computes the sizes of all devices for the plan; reduces the room of devices over their budget. */
-static pi_status measure_all(const place_gpus *g, const model *m, const engine_options *engine,
-                             const pi_context_options *o, place_gpus_fit *f, uint64_t *room,
-                             bool *fits, pi_error *err) {
+static pi_status measure_all(const place_request *r, const model *m, const engine_options *engine,
+                             place_gpus_fit *f, uint64_t *room, bool *fits, pi_error *err) {
     pi_status status = PI_OK;
     *fits = true;
-    for (int d = 0; d < g->n && status == PI_OK; d++) {
-        place_fit_options request = request_for(&g->gpu[d], m, engine, o);
-        request.device = d;
-        status = place_fit_measure(&request, &f->plan, &f->stage[d], err);
+    for (int d = 0; d < r->n && status == PI_OK; d++) {
+        place_fit_options options = options_for(r, d, m, engine);
+        options.device = d;
+        status = place_fit_measure(&options, &f->plan, &f->stage[d], err);
         uint64_t bytes = place_fit_bytes(&f->stage[d]);
-        if (status != PI_OK || bytes <= request.budget) continue;
-        uint64_t over = bytes - request.budget;
+        if (status != PI_OK || bytes <= options.budget) continue;
+        uint64_t over = bytes - options.budget;
         room[d] = room[d] > over ? room[d] - over : 0;
         *fits = false;
     }
@@ -299,27 +328,25 @@ static pi_status measure_all(const place_gpus *g, const model *m, const engine_o
 /* Helpers use the memory that stages leave free, unless the number of offloaded layers was given.
  * Sizes differ from the solver's by more than rounding: a device without cold rows needs no buffers
  * for them. */
-static pi_status fit_helpers(const place_gpus *g, const model *m, const engine_options *engine,
-                             const pi_context_options *o, const place_workload *work,
-                             place_gpus_fit *f, pi_error *err) {
+static pi_status fit_helpers(const place_request *r, const model *m, const engine_options *engine,
+                             const place_workload *work, place_gpus_fit *f, pi_error *err) {
     enum { ROUNDS = 8 };
     uint64_t room[PI_MAX_DEVICES] = {0};
     place_machine machine[PI_MAX_DEVICES];
     pi_status status = PI_OK;
-    if (g->n == 1) return PI_OK;
+    if (r->n == 1) return PI_OK;
     bool fits = false;
-    if (o->gpu_layers >= 0) return measure_all(g, m, engine, o, f, room, &fits, err);
-    for (int d = 0; d < g->n; d++) {
-        uint64_t used = place_fit_bytes(&f->stage[d]),
-                 budget = g->gpu[d].budget - g->gpu[d].runtime;
-        machine[d] = g->gpu[d].machine;
+    if (r->gpu_layers >= 0) return measure_all(r, m, engine, f, room, &fits, err);
+    for (int d = 0; d < r->n; d++) {
+        uint64_t used = place_fit_bytes(&f->stage[d]), budget = usable(r, d);
+        machine[d] = r->gpu[d].machine;
         if (f->stage[d].any && budget > used) room[d] = budget - used;
     }
     for (int round = 0; round <= ROUNDS && !fits && status == PI_OK; round++) {
         for (int i = 0; i < m->hp.n_layer; i++)
             memset(f->plan.splits[i].helpers, 0, sizeof f->plan.splits[i].helpers);
-        if (round < ROUNDS) status = place_add_helpers(work, machine, room, g->n, &f->plan, err);
-        if (status == PI_OK) status = measure_all(g, m, engine, o, f, room, &fits, err);
+        if (round < ROUNDS) status = place_add_helpers(work, machine, room, r->n, &f->plan, err);
+        if (status == PI_OK) status = measure_all(r, m, engine, f, room, &fits, err);
     }
     return status;
 }
@@ -353,13 +380,13 @@ static pi_status find_support(const model *m, plan_options *o, plan_support *out
     return status;
 }
 
-pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engine_options *engine,
-                                const pi_context_options *o, place_gpus_fit *out, pi_error *err) {
+pi_status place_fit_all(const place_request *r, const model *m, const engine_options *engine,
+                        place_gpus_fit *out, pi_error *err) {
     size_t n = (size_t)m->hp.n_layer;
-    plan_options options = engine->plan;
+    engine_options on_these = *engine;
     *out = (place_gpus_fit){.plan = {.n_layers = (int)n}};
-    options.supports = g->gpu[0].library.backend->supports;
-    pi_status status = find_support(m, &options, &out->support, err);
+    on_these.plan.supports = r->supports;
+    pi_status status = find_support(m, &on_these.plan, &out->support, err);
     if (status != PI_OK) return status;
     out->plan.splits = mem_calloc(n, sizeof *out->plan.splits);
     if (!out->plan.splits) {
@@ -367,18 +394,15 @@ pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engin
         return error_nomem(err, n * sizeof *out->plan.splits, "splits");
     }
     place_workload work = {0};
-    engine_options on_these = *engine;
-    on_these.plan = options;
-    memcpy(on_these.peers, g->peers, sizeof on_these.peers);
+    memcpy(on_these.peers, r->peers, sizeof on_these.peers);
     engine = &on_these;
-    status = g->n > 1 ? make_workload(m, engine, o, &work, err) : PI_OK;
+    status = r->n > 1 ? make_workload(m, engine, r, &work, err) : PI_OK;
     out->end[0] = (int)n;
-    if (g->n > 1 && status == PI_OK)
-        place_choose_stages(&work, g->share, g->n, first_on_gpu(m, o), out->end);
-    for (int d = 0, first = 0; d < g->n && status == PI_OK; first = out->end[d++]) {
-        if (first == out->end[d] || out->end[d] <= first_on_gpu(m, o)) continue;
-        status = fit_stage(&g->gpu[d], m, engine, o, first, out->end[d],
-                           inbox_bytes(g, d, m, engine), &out->stage[d], err);
+    if (r->n > 1 && status == PI_OK)
+        place_choose_stages(&work, r->share, r->n, first_on_gpu(m, r), out->end);
+    for (int d = 0, first = 0; d < r->n && status == PI_OK; first = out->end[d++]) {
+        if (first == out->end[d] || out->end[d] <= first_on_gpu(m, r)) continue;
+        status = fit_stage(r, d, m, engine, first, out->end[d], &out->stage[d], err);
         if (status != PI_OK) break;
         const place_plan *p = &out->stage[d].plan;
         for (int i = first; i < out->end[d]; i++) {
@@ -387,8 +411,32 @@ pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engin
         }
         if (p->head == SIDE_GPU) out->plan.head = SIDE_GPU;
     }
-    if (status == PI_OK) status = fit_helpers(g, m, engine, o, &work, out, err);
+    if (status == PI_OK) status = fit_helpers(r, m, engine, &work, out, err);
     place_workload_free(&work);
+    if (status != PI_OK) place_gpus_fit_free(out);
+    return status;
+}
+
+pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engine_options *engine,
+                                const pi_context_options *o, place_gpus_fit *out, pi_error *err) {
+    place_request r = {.n = g->n,
+                       .supports = g->gpu[0].library.backend->supports,
+                       .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
+                       .depth = PLACE_DEFAULT_DEPTH,
+                       .gpu_layers = o->gpu_layers,
+                       .density = 1,
+                       .named = o->device != PI_DEVICE_AUTO};
+    memcpy(r.share, g->share, sizeof r.share);
+    memcpy(r.peers, g->peers, sizeof r.peers);
+    for (int d = 0; d < g->n; d++) {
+        r.gpu[d].name = g->gpu[d].info.name;
+        r.gpu[d].machine = g->gpu[d].machine;
+        r.gpu[d].budget = g->gpu[d].budget;
+        r.gpu[d].runtime = g->gpu[d].runtime;
+    }
+    pi_status status = place_fit_all(&r, m, engine, out, err);
+    if (status != PI_OK) return status;
+    status = refuse_empty(&r, out, first_on_gpu(m, &r), err);
     if (status != PI_OK) place_gpus_fit_free(out);
     return status;
 }

@@ -1,6 +1,7 @@
-/* place_device.h: the GPUs of a context: opens the devices and describes their machines. After a
- * failure the caller may use the CPU alone: every function returns the reason and leaves nothing
- * open. */
+/* place_device.h: the GPUs of a context: opens the devices, describes their machines, and places a
+ * model on them. After a failure the caller may use the CPU alone: every function returns the
+ * reason and leaves nothing open. place_fit_all needs no open device: contexts and `place` both
+ * call it, so they agree on every byte. */
 #ifndef PLACE_PLACE_DEVICE_H
 #define PLACE_PLACE_DEVICE_H
 
@@ -25,6 +26,23 @@ typedef struct place_gpus {
     double share[PI_MAX_DEVICES];   /* shares of the model */
     uint32_t peers[PI_MAX_DEVICES]; /* engine_options.peers */
 } place_gpus;
+
+/* What a model is placed on: GPUs that are open or only described, in the order of the stages. */
+typedef struct place_request {
+    int n;
+    struct {
+        const char *name; /* for messages */
+        place_machine machine;
+        uint64_t budget, runtime; /* bytes: all, and those of them for driver and kernels */
+    } gpu[PI_MAX_DEVICES];
+    double share[PI_MAX_DEVICES];   /* of the model, with n > 1 */
+    uint32_t peers[PI_MAX_DEVICES]; /* engine_options.peers */
+    gpu_supports *supports;         /* NULL: gpu_kernels_support */
+    int64_t n_ctx, depth;           /* as in place_fit_options */
+    int32_t gpu_layers;
+    double density;
+    bool named; /* the GPUs were: a placement that is predicted to be slower is better than none */
+} place_request;
 
 /* Placement on the GPUs: splits for all GPUs, and the bytes of each. */
 typedef struct place_gpus_fit {
@@ -54,10 +72,18 @@ void place_gpus_close(place_gpus *g); /* accepts a zeroed one */
 pi_status place_option_stays(const model *m, const pi_context_options *o, uint8_t **out,
                              pi_error *err);
 
-/* Splits for a model on opened devices; `engine` has the options for creating the context. Parts
- * that the devices do not support stay on the CPU. PI_ERR_UNSUPPORTED: the devices support no part;
- * PI_ERR_LIMIT: all of a stage would be on the CPU, because nothing fits or, if no device was
- * named, because the CPU is faster. A named device gets as many layers as fit. */
+/* Splits for a model; `engine` has the options for creating the context. Parts that the GPUs do not
+ * support stay on the CPU. Stages may have nothing (place_fit.any). PI_ERR_UNSUPPORTED: the GPUs
+ * support no part; the errors of place_fit_create. */
+pi_status place_fit_all(const place_request *r, const model *m, const engine_options *engine,
+                        place_gpus_fit *out, pi_error *err);
+/* Whether the budget of GPU d is too small for anything of its stage; then the error says what
+ * would help. */
+bool place_is_too_small(const place_request *r, const place_gpus_fit *f, int d, pi_error *err);
+
+/* place_fit_all on opened devices. PI_ERR_UNSUPPORTED: the devices support no part; PI_ERR_LIMIT:
+ * all of a stage would be on the CPU, because nothing fits or, if no device was named, because the
+ * CPU is faster. A named device gets as many layers as fit. */
 pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engine_options *engine,
                                 const pi_context_options *o, place_gpus_fit *out, pi_error *err);
 void place_gpus_fit_free(place_gpus_fit *f); /* accepts a zeroed one */

@@ -5,6 +5,7 @@
 #include "place_fit.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "mem.h"
 
@@ -201,26 +202,89 @@ static int least_layer(const place_fit_options *o, bool *neurons) {
     return primary;
 }
 
-/* If nothing is on the GPU: computes the bytes of the smallest placement, the fewest neurons of one
- * layer, or a layer if no layer has neurons. The workload keeps the buffer sizes of that
- * placement. */
-static pi_status find_least(const place_fit_options *o, place_fit *f, pi_error *err) {
+/* The batch and the context with which `least`, the smallest placement, would be within the
+ * budget. */
+static pi_status find_remedies(const place_fit_options *o, const place_plan *least, place_fit *f,
+                               pi_error *err) {
+    engine_options engine = *o->engine;
+    place_fit_options smaller = *o;
     place_fit one = {0};
+    pi_status status = PI_OK;
+    int32_t n = 1;
+    while (n < engine.n_batch) n *= 2;
+    smaller.engine = &engine;
+    for (n /= 2; n >= 1 && status == PI_OK && f->least_batch == 0; n /= 2) {
+        engine.n_batch = n;
+        status = place_fit_measure(&smaller, least, &one, err);
+        if (status == PI_OK && one.any && fits(o, &one)) f->least_batch = n;
+    }
+    return status;
+}
+
+/* Takes over the splits of `p` when they take the least bytes so far. */
+static pi_status consider_least(const place_fit_options *o, const place_plan *p, place_fit *f,
+                                place_plan *least, pi_error *err) {
+    place_fit one = {0};
+    pi_status status = place_fit_measure(o, p, &one, err);
+    uint64_t bytes = place_fit_bytes(&one);
+    if (status == PI_ERR_UNSUPPORTED) return PI_OK;
+    if (status != PI_OK || !one.any || (f->least > 0 && bytes >= f->least)) return status;
+    f->least = bytes;
+    f->least_batch = 0;
+    f->least_without_kv = bytes - one.kv_bytes <= o->budget;
+    f->work.scratch_bytes = one.bytes.scratch + one.program_bytes;
+    memcpy(least->splits, p->splits, (size_t)p->n_layers * sizeof *p->splits);
+    least->head = p->head;
+    return bytes > o->budget ? find_remedies(o, p, f, err) : PI_OK;
+}
+
+/* Nothing is on the GPU: finds the smallest placement there: the fewest neurons of one layer, or a
+ * layer where no layer has neurons; or everything, which needs no buffers for neurons of the CPU.
+ * The workload keeps the buffers of that placement. */
+static pi_status find_least(const place_fit_options *o, place_fit *f, place_plan *least,
+                            pi_error *err) {
     bool neurons;
     int layer = least_layer(o, &neurons);
     if (layer < 0) return PI_OK;
-    plan_split *split = &f->plan.splits[layer], before = *split;
+    plan_split *split = &f->plan.splits[layer];
     if (neurons)
         split->hot = plan_split_unit(o->model, layer);
     else
         split->primary = SIDE_GPU;
-    pi_status status = place_fit_measure(o, &f->plan, &one, err);
-    if (status == PI_OK) {
-        f->least = place_fit_bytes(&one);
-        f->work.scratch_bytes = one.bytes.scratch + one.program_bytes;
+    pi_status status = consider_least(o, &f->plan, f, least, err);
+    place_last(o, o->model->hp.n_layer + 1, &f->plan);
+    if (status == PI_OK) status = consider_least(o, &f->plan, f, least, err);
+    place_last(o, 0, &f->plan);
+    return status;
+}
+
+/* Nothing was found: the smallest placement, where it is within the budget, and a search with its
+ * buffers, since those for a few neurons need not be as wide as those for all. The solver's steps
+ * may be too large to find the smallest one. */
+static pi_status fit_least(const place_fit_options *o, place_fit *f, pi_error *err) {
+    size_t n = (size_t)o->model->hp.n_layer;
+    place_plan least = {.n_layers = (int)n, .splits = mem_calloc(n, sizeof *least.splits)};
+    if (!least.splits) return error_nomem(err, n * sizeof *least.splits, "splits");
+    pi_status status = find_least(o, f, &least, err);
+    if (status == PI_OK && f->least > 0 && f->least <= o->budget) {
+        place_prediction slow, fast;
+        double bound = f->plan.bound;
+        place_plan_free(&f->plan);
+        f->plan = (place_plan){0};
+        status = fit_fastest(o, f, err);
+        if (status == PI_OK && !f->any) {
+            place_predict(&f->work, o->machine, &f->plan, &slow, NULL);
+            place_predict(&f->work, o->machine, &least, &fast, NULL);
+            if (o->always || fast.seconds < slow.seconds) {
+                least.bound = bound;
+                place_plan_free(&f->plan);
+                f->plan = least;
+                return place_fit_measure(o, &f->plan, f, err);
+            }
+        }
     }
-    *split = before;
-    return status == PI_ERR_UNSUPPORTED ? PI_OK : status;
+    place_plan_free(&least);
+    return status;
 }
 
 /* ---- a given number of layers ---------------------------------------------------------------- */
@@ -235,7 +299,10 @@ static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *
         place_last(o, n, &f->plan);
         status = place_fit_measure(o, &f->plan, f, err);
         if (status != PI_OK) break;
-        if (f->any) f->least = place_fit_bytes(f); /* finally for one layer */
+        if (f->any) {
+            f->least = place_fit_bytes(f); /* finally for one layer */
+            f->least_without_kv = f->least - f->kv_bytes <= o->budget;
+        }
         f->gpu_layers = n;
         if (fits(o, f))
             least = n;
@@ -244,6 +311,10 @@ static pi_status fit_layers(const place_fit_options *o, place_fit *f, pi_error *
         if (least == most && n == least) break;
         n = least + (most - least + 1) / 2;
     }
+    if (status != PI_OK || f->any || f->least <= o->budget) return status;
+    place_last(o, 1, &f->plan);
+    status = find_remedies(o, &f->plan, f, err);
+    place_last(o, 0, &f->plan);
     return status;
 }
 
@@ -255,7 +326,7 @@ pi_status place_fit_create(const place_fit_options *options, place_fit *out, pi_
     size_t n = (size_t)o.model->hp.n_layer;
     machine.runtime_bytes = machine.margin_bytes = 0;
     o.machine = &machine;
-    *out = (place_fit){0};
+    *out = (place_fit){.budget = o.budget};
     out->plan = (place_plan){.n_layers = (int)n, .splits = mem_calloc(n, sizeof *out->plan.splits)};
     pi_status status = out->plan.splits ? make_workload(&o, out, err)
                                         : error_nomem(err, n * sizeof *out->plan.splits, "splits");
@@ -264,13 +335,7 @@ pi_status place_fit_create(const place_fit_options *options, place_fit *out, pi_
     } else if (status == PI_OK) {
         status = size_buffers(&o, out, err);
         if (status == PI_OK) status = fit_fastest(&o, out, err);
-        if (status == PI_OK && !out->any) status = find_least(&o, out, err);
-        /* Buffers for few neurons are narrower than for all neurons. */
-        if (status == PI_OK && !out->any && out->least > 0 && out->least <= o.budget) {
-            place_plan_free(&out->plan);
-            out->plan = (place_plan){0};
-            status = fit_fastest(&o, out, err);
-        }
+        if (status == PI_OK && !out->any) status = fit_least(&o, out, err);
     }
     if (status != PI_OK) place_fit_free(out);
     return status;

@@ -24,6 +24,7 @@ typedef struct place_fit_options {
     int first, end;     /* layers that may be on the device; the last layer includes the head */
     int device;         /* device number in the plan's splits; place_fit_create: 0 */
     double density;     /* as in place_use */
+    bool always;        /* take the smallest placement even if it is slower than none */
 } place_fit_options;
 
 typedef struct place_fit {
@@ -32,7 +33,12 @@ typedef struct place_fit {
     gpu_exec_bytes bytes;   /* all zero when nothing is on the GPU */
     uint64_t kv_bytes;      /* kv_per_position * n_ctx, and a session's state */
     uint64_t program_bytes; /* program_nodes * node_bytes */
-    uint64_t least;     /* if nothing is on the GPU: bytes of the smallest placement; 0: unknown */
+    /* If nothing is on the GPU: the budget, and the bytes of the smallest placement, 0: unknown. If
+     * that exceeds the budget: the largest power of two of tokens per ubatch with which it would
+     * fit, 0: none; whether it would fit without the KV cache. */
+    uint64_t budget, least;
+    int32_t least_batch;
+    bool least_without_kv;
     int32_t gpu_layers; /* with gpu_layers: the number that fits */
     place_workload work;
     const char *mode; /* mode of most layers */

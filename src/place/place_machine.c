@@ -4,6 +4,7 @@
  * machines; `place --measure` replaces it for this machine. */
 #include <string.h>
 
+#include "gpu.h"
 #include "place.h"
 
 /* Assumed efficiency: fraction of the published bandwidth. GPU: this project's target for decode
@@ -58,6 +59,7 @@ void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_b
                                          .step = GPU_STEP};
     m->runtime_bytes = GPU_RUNTIME;
     m->margin_bytes = GPU_MARGIN;
+    m->node_bytes = GPU_NODE_BYTES;
 }
 
 int place_machine_count(void) {

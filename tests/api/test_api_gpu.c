@@ -13,6 +13,7 @@
 
 #include "api_types.h"
 #include "mem.h"
+#include "powerinfer_tools.h"
 #include "run_model.h"
 #include "tiny_model.h"
 
@@ -437,6 +438,144 @@ static void test_experts_that_move(void **state) {
     fail_each(&o, 8 * FAIL_STEP);
 }
 
+/* ---- place ----------------------------------------------------------------------------------- */
+
+static char said[PI_ERROR_TEXT_MAX]; /* the last message */
+
+static void keep_message(void *user, const char *line) {
+    (void)user;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+/* The JSON output of `place` for the options of a context. */
+static void place(const char *path, const pi_context_options *c, char *out, size_t n_out) {
+    pi_place_options o = pi_place_default_options();
+    pi_error err;
+    o.device = c->device;
+    o.vram_budget = c->vram_budget;
+    o.n_ctx = c->n_ctx;
+    o.n_batch = c->n_batch;
+    o.cache_k = c->cache_k;
+    o.cache_v = c->cache_v;
+    o.mode = c->mode;
+    o.json = true;
+    o.message = keep_message;
+    said[0] = '\0';
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    if (pi_place(path, &o, file, &err)) fail_msg("%s", err.message);
+    rewind(file);
+    out[fread(out, 1, n_out - 1, file)] = '\0';
+    fclose(file);
+}
+
+static int64_t number_after(const char *text, const char *key) {
+    const char *at = strstr(text, key);
+    if (!at) fail_msg("no %s", key);
+    return strtoll(at + strlen(key), NULL, 10);
+}
+
+/* `place` and a context agree: on whether anything fits and what would help, on every layer and the
+ * head, and on the bytes that the device has handed out, to the byte. Returns whether the GPU is
+ * used. */
+static bool check_place(const char *path, const pi_context_options *o) {
+    static char text[1 << 16];
+    pi_model *m;
+    pi_context *c;
+    pi_session *s;
+    pi_error err;
+    place(path, o, text, sizeof text);
+    if (pi_model_open(path, NULL, &m, &err)) fail_msg("%s", err.message);
+    pi_status status = pi_context_create(m, o, &c, &err);
+    if (status != PI_OK) {
+        assert_int_equal(status, PI_ERR_LIMIT);
+        assert_string_equal(said, err.message);
+        assert_int_equal(number_after(text, "\"gpu_bytes\": "), 0);
+        assert_null(strstr(text, "\"attn\": \"gpu\""));
+        pi_model_close(m);
+        return false;
+    }
+    if (pi_session_create(c, o->n_ctx, &s, &err)) fail_msg("%s", err.message);
+    assert_int_equal(number_after(text, "\"gpu_bytes\": "), used(c));
+    const char *at = strstr(text, "\"layers\": ");
+    pi_placement p;
+    pi_context_get_placement(c, &p);
+    for (int32_t i = 0; i < p.n_layers; i++) {
+        pi_layer_placement l;
+        pi_context_get_layer(c, i, &l);
+        at = strstr(at, "\"attn\": ");
+        assert_non_null(at);
+        assert_int_equal(strncmp(at, "\"attn\": \"gpu\"", 13) == 0, l.attention_on_gpu);
+        assert_int_equal(number_after(at, "\"hot\": "), l.n_own);
+        at++;
+    }
+    assert_int_equal(strstr(text, "\"head\": \"gpu\"") != NULL, p.head_on_gpu);
+    pi_session_destroy(s);
+    pi_context_destroy(c);
+    pi_model_close(m);
+    return true;
+}
+
+static void test_place_agrees(void **state) {
+    (void)state;
+    static const char bundled[] = TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf";
+    static const double shares[] = {0.9, 1.02, 1.1, 1.3, 1.6};
+    enum { MODELS = 4, SHARES = sizeof shares / sizeof *shares };
+    int n_used = 0, n_refused = 0;
+    for (int i = 0; i < MODELS; i++) {
+        tiny_model t = test_model(i == 1);
+        if (i == 2) t.experts = (tiny_experts){.n = 6, .n_used = 2, .n_ff = 768};
+        if (i < 3) tiny_write(&t, MODEL_PATH);
+        const char *path = i < 3 ? MODEL_PATH : bundled;
+        pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
+        o.kernels = PI_KERNELS_AUTO;
+        o.n_batch = i % 2 ? 512 : 16;
+        assert_true(check_place(path, &o));
+        o.vram_budget = 4096;
+        assert_false(check_place(path, &o));
+        /* Fractions of the least that fits, which the message names. */
+        const char *least = strstr(said, "use a budget of at least ");
+        assert_non_null(least);
+        double mib = strtod(least + strlen("use a budget of at least "), NULL);
+        for (int k = 0; k < SHARES; k++) {
+            o.vram_budget = (uint64_t)(mib * 1048576 * shares[k]);
+            bool fits = check_place(path, &o);
+            if (fits != (shares[k] >= 1))
+                fail_msg("model %d: %.2f of %.1f MiB: %s", i, shares[k], mib, said);
+            n_used += fits;
+            n_refused += !fits;
+        }
+    }
+    assert_true(n_used > MODELS && n_refused >= MODELS);
+}
+
+/* A smaller batch is named where it would help, and helps; where it would not, it is not. */
+static void test_what_helps(void **state) {
+    (void)state;
+    static const char bundled[] = TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf";
+    static char text[1 << 16];
+    pi_context_options o = gpu_options(4096, -1);
+    o.kernels = PI_KERNELS_AUTO;
+    o.n_batch = 4096;
+    place(bundled, &o, text, sizeof text);
+    assert_non_null(strstr(said, "too little memory: simulated GPU: the budget is 0.0 MiB, "));
+    assert_null(strstr(said, "batch"));
+    double most = strtod(strstr(said, "at least ") + strlen("at least "), NULL);
+    o.n_batch = 1;
+    place(bundled, &o, text, sizeof text);
+    double least = strtod(strstr(said, "at least ") + strlen("at least "), NULL);
+    assert_true(least + 1 < most);
+    o.n_batch = 4096;
+    o.vram_budget = (uint64_t)((least + most) / 2 * 1048576);
+    place(bundled, &o, text, sizeof text);
+    const char *batch = strstr(said, "or a batch of at most ");
+    assert_non_null(batch);
+    o.n_batch = (int32_t)strtol(batch + strlen("or a batch of at most "), NULL, 10);
+    if (!check_place(bundled, &o)) fail_msg("batch %d: %s", o.n_batch, said);
+    o.n_batch *= 2;
+    assert_false(check_place(bundled, &o));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_budgets_are_kept_to_the_byte),
@@ -448,6 +587,8 @@ int main(void) {
         cmocka_unit_test(test_a_session_that_does_not_fit),
         cmocka_unit_test(test_no_memory_at_each_step),
         cmocka_unit_test(test_experts_that_move),
+        cmocka_unit_test(test_place_agrees),
+        cmocka_unit_test(test_what_helps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -201,7 +201,8 @@ static void test_budget_without_neurons(void **state) {
         snprintf(line, sizeof line,
                  "$PI bench -q -m %s -p 0 -n 1 -r 1 --device sim --vram-budget 0.001", path);
         assert_int_equal(sh(line), 1);
-        assert_contains("err", "powerinfer: too little memory: simulated GPU: the budget leaves ");
+        assert_contains("err",
+                        "powerinfer: too little memory: simulated GPU: the budget is 1.0 MiB, ");
     }
 }
 

@@ -236,7 +236,8 @@ static void test_small_budget(void **state) {
     (void)state;
     assert_int_equal(sh("$PI place --shape tiny --profile rtx-4090-ddr5 --vram-budget 0.1"), 0);
     assert_contains(
-        "err", "nothing fits on the GPU: a budget of 102.4 MiB: the runtime takes 400.0 MiB, ");
+        "err", "too little memory: rtx-4090-ddr5: the budget is 102.4 MiB, the runtime takes 400.0 "
+               "MiB, the smallest useful placement ");
     assert_int_equal(sh("$PI place --shape tiny --profile rtx-4090-ddr5 --vram-budget 2"), 0);
     assert_err("");
 }

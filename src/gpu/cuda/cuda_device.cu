@@ -269,12 +269,8 @@ static void cuda_limit(gpu_device *d, uint64_t n_bytes) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-enum : size_t {
-    /* Assumed device memory of an instantiated graph per kernel: parameters (at most 4 KiB) and
-     * launch commands. Drivers do not report it; docs/gpu.md has the command that checks it. */
-    NODE_BYTES = 8 << 10,
-    GRANULARITY = 2 << 20 /* page size of the driver; only small allocations share a page */
-};
+/* Page size of the driver; only small allocations share a page. */
+enum : size_t { GRANULARITY = 2 << 20 };
 
 static bool reserve(gpu_device *d, size_t n_bytes) {
     pthread_mutex_lock(&d->mutex);
@@ -402,7 +398,7 @@ static const gpu_backend backend = {
     GPU_VERSION,
     sizeof(gpu_backend),
     GPU_BACKEND_NAME,
-    NODE_BYTES,
+    GPU_NODE_BYTES,
     GRANULARITY,
     gpu_kernels_support,
     cuda_count,
