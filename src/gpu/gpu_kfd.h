@@ -7,9 +7,13 @@
 
 #define GPU_KFD_FOLDER "/sys/class/kfd/kfd/topology/nodes"
 
-/* Whether every GPU in `folder` is one of `targets` ("gfx1030,gfx90a", separated by commas or
- * spaces; features follow a colon). PI_ERR_UNSUPPORTED names a GPU that is not. A missing folder
- * has no GPUs. */
-pi_status gpu_kfd_check(const char *folder, const char *targets, pi_error *err);
+enum { GPU_KFD_VISIBLE = 256 };
+
+/* Which GPUs in `folder` are one of `targets` ("gfx1030,gfx90a", separated by commas or spaces;
+ * features follow a colon). visible: empty if all are; else the numbers of those that are, in the
+ * form of ROCR_VISIBLE_DEVICES: "1,2". PI_ERR_UNSUPPORTED: none is. A missing folder has no GPUs.
+ */
+pi_status gpu_kfd_check(const char *folder, const char *targets, char visible[GPU_KFD_VISIBLE],
+                        pi_error *err);
 
 #endif

@@ -62,9 +62,12 @@ static pi_status open_file(const char *path, const char *name, gpu_library *out,
     }
     /* Runs before the first call of the GPU runtime: opening the library makes no such call. */
     gpu_targets targets = (gpu_targets)dynlib_symbol(handle, GPU_TARGETS);
+    gpu_show show = (gpu_show)dynlib_symbol(handle, GPU_SHOW);
     if (!status && targets) {
-        status = gpu_kfd_check(GPU_KFD_FOLDER, targets(), err);
+        char visible[GPU_KFD_VISIBLE];
+        status = gpu_kfd_check(GPU_KFD_FOLDER, targets(), visible, err);
         if (status) status = error_prefix(err, status, "backend %s is not used", name);
+        if (!status && visible[0] && show) show(visible);
     }
     if (status) {
         dynlib_close(handle);

@@ -40,24 +40,34 @@ static void remove_nodes(void) {
     rmdir(FOLDER);
 }
 
+/* Something is usable; visible "": everything. */
+static void check(const char *targets, const char *visible) {
+    char is[GPU_KFD_VISIBLE];
+    pi_error err;
+    if (gpu_kfd_check(FOLDER, targets, is, &err)) fail_msg("%s: %s", targets, err.message);
+    assert_string_equal(is, visible);
+}
+
 static void test_nodes(void **state) {
     (void)state;
     pi_error err;
     remove_nodes();
-    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030", &err), PI_OK); /* no driver */
+    check("gfx1030", ""); /* no driver */
     add_node(0, 0);
-    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030", &err), PI_OK); /* CPUs only */
+    check("gfx1030", ""); /* CPUs only */
     add_node(1, 100300);
-    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030 gfx90a", &err), PI_OK);
-    assert_int_equal(gpu_kfd_check(FOLDER, "gfx103,gfx10300", &err), PI_ERR_UNSUPPORTED);
+    check("gfx1030 gfx90a", "");
+    char visible[GPU_KFD_VISIBLE];
+    assert_int_equal(gpu_kfd_check(FOLDER, "gfx103,gfx10300", visible, &err), PI_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "gfx1030"));
     add_node(2, 90010);
-    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030,gfx90a:xnack-", &err), PI_OK);
-    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030", &err), PI_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "gfx90a"));
-    add_node(3, 110501); /* one GPU without code is enough */
-    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1030,gfx90a", &err), PI_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "gfx1151"));
-    assert_int_equal(gpu_kfd_check(FOLDER, "gfx1151,gfx1030,gfx90a", &err), PI_OK);
+    check("gfx1030,gfx90a:xnack-", "");
+    check("gfx1030", "0"); /* the others have code, and are used */
+    check("gfx90a", "1");
+    add_node(3, 100306); /* the GPU inside of a CPU */
+    check("gfx1030,gfx90a", "0,1");
+    check("gfx1036,gfx1030,gfx90a", "");
+    assert_int_equal(gpu_kfd_check(FOLDER, "gfx942", visible, &err), PI_ERR_UNSUPPORTED);
     remove_nodes();
 }
 

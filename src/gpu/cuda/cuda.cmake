@@ -115,12 +115,27 @@ endif()
 
 # ---- HIP: compiles the CUDA files with an alias header
 find_program(PI_HIPCC hipcc HINTS /opt/rocm/bin)
-set(PI_HIP_ARCHS "gfx1030 gfx90a" CACHE STRING "AMD GPU architectures to build for")
+set(PI_HIP_ARCHS common CACHE STRING
+    "AMD GPU architectures to build for (\"gfx1030 gfx90a\"), or `common`: those that hipcc knows")
 gpu_wanted(build_hip "${PI_HIP}" "${PI_HIPCC}" "the HIP backend")
 if(build_hip)
+    set(hip_archs ${PI_HIP_ARCHS})
+    if(PI_HIP_ARCHS STREQUAL "common") # RX 6800 and 6900, RX 7900, MI200, MI300
+        set(hip_archs)
+        foreach(arch IN ITEMS gfx1030 gfx1100 gfx90a gfx942)
+            execute_process(COMMAND ${PI_HIPCC} -x hip --offload-arch=${arch}
+                                    --cuda-device-only -E /dev/null
+                            OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE unknown)
+            if(unknown EQUAL 0)
+                list(APPEND hip_archs ${arch})
+            endif()
+        endforeach()
+        message(STATUS "HIP code for ${hip_archs}")
+    endif()
     set(flags "-std=c++17 -O3 -x hip -DGPU_HIP -fPIC -fvisibility=hidden -Wall -Wno-unused-result")
     set(link "-shared -fPIC")
-    separate_arguments(archs UNIX_COMMAND "${PI_HIP_ARCHS}")
+    list(JOIN hip_archs " " hip_archs)
+    separate_arguments(archs UNIX_COMMAND "${hip_archs}")
     list(JOIN archs "," built_for)
     string(APPEND flags " -DGPU_BUILT_FOR=${built_for}")
     foreach(arch IN LISTS archs)

@@ -3,6 +3,7 @@
  * The CUDA runtime is linked statically; its first call searches for the driver. So the backend
  * opens on machines without a driver, and `count` reports it. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -432,5 +433,9 @@ const gpu_backend *powerinfer_gpu_backend(void) {
 extern "C" PI_API const char *powerinfer_gpu_targets(void);
 const char *powerinfer_gpu_targets(void) {
     return TEXT(GPU_BUILT_FOR);
+}
+extern "C" PI_API void powerinfer_gpu_show(const char *visible);
+void powerinfer_gpu_show(const char *visible) {
+    setenv("ROCR_VISIBLE_DEVICES", visible, 0);
 }
 #endif
