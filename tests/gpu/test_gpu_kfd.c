@@ -1,5 +1,5 @@
-/* test_gpu_kfd.c: GPUs in folders like those of AMD's kernel driver, checked against builds for
- * some families. */
+/* test_gpu_kfd.c: AMD's GPUs: in folders like those of its kernel driver, checked against builds
+ * for some families; and their bandwidths. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "gpu_kfd.h"
+#include "gpu_transfers.h"
 
 #define FOLDER TEST_BINARY_DIR "/gpu_kfd_nodes"
 
@@ -71,7 +72,30 @@ static void test_nodes(void **state) {
     remove_nodes();
 }
 
+/* Bandwidths of data sheets, from the clock and the bus that the runtime reports. */
+static void test_bandwidths(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch; /* a card with it */
+        double mhz, bits, gbps;
+    } cards[] = {{"gfx906", 1000, 4096, 1024},                 /* MI50 */
+                 {"gfx908", 1200, 4096, 1229},                 /* MI100 */
+                 {"gfx90a:sramecc+:xnack-", 1600, 4096, 1638}, /* a half of MI250X */
+                 {"gfx942:sramecc+:xnack-", 1300, 8192, 5325}, /* MI300X */
+                 {"gfx1010:xnack-", 875, 256, 448},            /* RX 5700 XT */
+                 {"gfx1030", 1000, 256, 512},                  /* RX 6900 XT */
+                 {"gfx1100", 1250, 384, 960},                  /* RX 7900 XTX */
+                 {"gfx1201", 1258, 256, 644},                  /* RX 9070 XT */
+                 {"gfx1036", 2400, 128, 77}}; /* inside of a Ryzen 7000: DDR5-4800 */
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        double is = gpu_amd_transfers(cards[i].arch) * cards[i].mhz * 1e6 * cards[i].bits / 8 / 1e9;
+        if (is < 0.99 * cards[i].gbps || is > 1.01 * cards[i].gbps)
+            fail_msg("%s: %.0f GB/s, not %.0f", cards[i].arch, is, cards[i].gbps);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nodes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nodes),
+                                       cmocka_unit_test(test_bandwidths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

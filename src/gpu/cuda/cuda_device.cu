@@ -119,10 +119,10 @@ static pi_status cuda_describe(int index, gpu_info *info, pi_error *err) {
     info->capability_minor = p.minor;
     info->shared_memory = p.integrated != 0;
     info->tensor_cores = GPU_HAS_TENSOR_CORES(p);
-    /* Two transfers per clock, as in data sheets. */
+    /* Transfers per second times the width of the bus, as in data sheets. */
     if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrMemoryClockRate, index) == cudaSuccess &&
         cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, index) == cudaSuccess)
-        info->bandwidth = 2.0 * 1000.0 * clock_khz * (bus_bits / 8.0);
+        info->bandwidth = GPU_TRANSFERS(info->arch) * 1000.0 * clock_khz * (bus_bits / 8.0);
     (void)cudaGetLastError();
     return PI_OK;
 }

@@ -11,7 +11,9 @@
 #define GPU_ARCH_NAME(text, properties)                                                            \
     snprintf(text, sizeof text, "sm_%d%d", (properties).major, (properties).minor)
 #define GPU_HAS_TENSOR_CORES(properties) ((properties).major >= 7)
-#define GPU_GRAPH_UPLOAD(exec, stream)   cudaGraphUpload(exec, stream)
+/* Transfers of a memory pin per clock that the runtime reports. */
+#define GPU_TRANSFERS(arch)            2.0
+#define GPU_GRAPH_UPLOAD(exec, stream) cudaGraphUpload(exec, stream)
 /* Ordinary memory: writes of another device are visible at once. */
 #define GPU_MALLOC_SHARED(p, n_bytes) cudaMalloc(p, n_bytes)
 #define GPU_CLOCK_KHZ(device)         1000000u /* gpu_clock_ns reads nanoseconds */

@@ -11,10 +11,13 @@
 #include <hip/hip_fp16.h>
 #include <hip/hip_runtime.h>
 
+#include "gpu_transfers.h"
+
 #define GPU_BACKEND_NAME "hip"
 #define GPU_ARCH_NAME(text, properties)                                                            \
     snprintf(text, sizeof text, "%.31s", (properties).gcnArchName)
 #define GPU_HAS_TENSOR_CORES(properties) gpu_has_matrix_units((properties).gcnArchName)
+#define GPU_TRANSFERS(arch)              gpu_amd_transfers(arch)
 /* Ticks per millisecond of the clock of gpu_clock_ns; runtimes that do not report it use 100
  * MHz. */
 static inline uint32_t gpu_clock_khz(int device) {
