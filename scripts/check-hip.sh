@@ -2,11 +2,12 @@
 # Compiles the GPU sources as HIP with a current clang, for every AMD family that they support, and
 # reports errors of the language, unknown names and instructions that a family lacks. Then it makes
 # machine code of all kernels, for one family of each kind: no kernel may spill registers to memory,
-# matrix kernels must use matrix instructions where the family has them, and a block must release the
-# stores of its waves. It needs no GPU and takes a quarter of an hour on two cores.
+# matrix kernels must use matrix instructions where the family has them, a block must release the
+# stores of its waves, and loads of rows must overlap. It needs no GPU and takes a quarter of an hour
+# on two cores.
 #   check-hip.sh [--quick] [family...]    --quick: no machine code; with families: machine code of all
 #   check-hip.sh --brief                  a minute: all sources for one family, for the others only the
-#                                         files in which families differ; no machine code
+#                                         files in which families differ; machine code of loads only
 # Debian: needs clang-19 and the headers of libamdhip64-dev, which `--install` installs.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -98,6 +99,25 @@ check_order() { # arch
     fi
 }
 
+# Checks that kernels which read rows of selected neurons have several loads in flight: with a wait
+# behind each load they reach a fraction of the memory's bandwidth (gpu_pin). Kernels for eight
+# tokens load one unit at a time, so a quarter of all may have fewer than four.
+check_loads() { # arch
+    compile "$1" src/gpu/cuda/op_down.cu -O3 -DNDEBUG -S -o "$work/$1.loads.s" \
+        -include "$work/library.h" -Wno-unused-function -Wno-pass-failed &&
+        awk -v arch="$1" '
+            function finish() { if (most > 0) { n++; if (most >= 4) good++ }; most = now = 0 }
+            /^[A-Za-z_][A-Za-z0-9_$.]*:/ { finish() }
+            /^\t(global|flat|buffer)_load_/ { if (++now > most) most = now }
+            /vmcnt|s_wait_loadcnt/ { now = 0 }
+            END {
+                finish()
+                print arch ": " good + 0 " of " n " kernels have four loads in flight" \
+                    (n > 0 && 4 * good >= 3 * n ? ": OK" : ": TOO FEW")
+            }' "$work/$1.loads.s" || echo "$1: NO CODE"
+    rm -f "$work/$1.loads.s"
+}
+
 # Prints a line on a file's machine code: OK, or the problem.
 check_code() { # arch file
     local name code wanted=0 found
@@ -134,7 +154,7 @@ check_language() { # arch file...
     done
     echo "$arch: compiles: OK"
 }
-export -f compile check_code check_language check_order
+export -f compile check_code check_language check_loads check_order
 
 {
     for arch in $archs; do
@@ -146,6 +166,7 @@ export -f compile check_code check_language check_order
         *) echo check_language "$arch" src/gpu/cuda/op_{exchange,matvec}.cu ;;
         esac
     done
+    for arch in $code $brief; do echo check_loads "$arch"; done
     for arch in $code; do
         echo check_order "$arch"
         for file in src/gpu/cuda/op_*.cu; do echo check_code "$arch" "$file"; done

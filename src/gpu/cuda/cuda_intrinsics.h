@@ -27,7 +27,8 @@ static __device__ __forceinline__ float gpu_shuffle_xor(float v, int mask) {
 static __device__ __forceinline__ uint32_t gpu_ballot(bool v) {
     return __ballot_sync(0xffffffffu, v);
 }
-/* Requires the value here: the compiler must not move its load into the branch that uses it. */
+/* Requires the value here: the compiler must not move its load into the branch that uses it. AMD's
+ * compiler waits for the load at this point, so pins come after all loads that should overlap. */
 static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"r"(v));
 }

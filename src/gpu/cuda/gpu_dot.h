@@ -55,10 +55,13 @@ template <> struct gpu_dot_kind<false> {
             for (int j = 0; j < AHEAD; j++) {
                 const int64_t at = unit + j * GPU_WARP;
                 GPU_UNROLL
-                for (int r = 0; r < R; r++) {
+                for (int r = 0; r < R; r++)
                     raw[j][r] = gpu_load16(row[r] + 16 * (at < units ? at : unit));
-                    gpu_pin(raw[j][r].x);
-                }
+            }
+            GPU_UNROLL
+            for (int j = 0; j < AHEAD; j++) {
+                GPU_UNROLL
+                for (int r = 0; r < R; r++) gpu_pin(raw[j][r].x);
             }
             GPU_UNROLL
             for (int j = 0; j < AHEAD; j++) {
@@ -112,8 +115,13 @@ template <> struct gpu_dot_kind<true> {
             for (int j = 0; j < AHEAD; j++) {
                 const int64_t at = unit + j * GPU_WARP;
                 GPU_UNROLL
-                for (int r = 0; r < R; r++) {
+                for (int r = 0; r < R; r++)
                     gpu_load_unit<F>(row[r], n, at < units ? at : unit, u[j][r]);
+            }
+            GPU_UNROLL
+            for (int j = 0; j < AHEAD; j++) {
+                GPU_UNROLL
+                for (int r = 0; r < R; r++) {
                     gpu_pin((uint32_t)u[j][r].q[0]);
                     gpu_pin(gpu_float_bits(u[j][r].s[0]));
                 }

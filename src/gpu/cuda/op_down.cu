@@ -33,8 +33,8 @@ template <class F> struct unit_of<F, false> {
                                                 uint4 &u) {
         (void)n;
         u = gpu_load16(row + 16 * unit);
-        gpu_pin(u.x);
     }
+    static __device__ __forceinline__ void pin(const uint4 &u) { gpu_pin(u.x); }
     static __device__ __forceinline__ void decode(const uint4 &u, float *w) { F::decode(u, w); }
     static __device__ __forceinline__ int64_t place(int64_t unit, int i) {
         return unit * elems + i;
@@ -47,6 +47,8 @@ template <class F> struct unit_of<F, true> {
     static __device__ __forceinline__ void load(const uint8_t *row, int64_t n, int64_t unit,
                                                 gpu_unit &u) {
         gpu_load_unit<F>(row, n, unit, u);
+    }
+    static __device__ __forceinline__ void pin(const gpu_unit &u) {
         gpu_pin((uint32_t)u.q[0]);
         gpu_pin(gpu_float_bits(u.s[0]));
     }
@@ -126,6 +128,8 @@ add_rows(const gpu_mat &w, int64_t used, const int64_t (&row)[AHEAD], const floa
     GPU_UNROLL
     for (int j = 0; j < AHEAD; j++)
         unit_type::load(gpu_row<F>(w, is_any(h[j]) ? row[j] : any_row), w.n_in, used, u[j]);
+    GPU_UNROLL
+    for (int j = 0; j < AHEAD; j++) unit_type::pin(u[j]);
     GPU_UNROLL
     for (int j = 0; j < AHEAD; j++) {
         float v[unit_type::elems];

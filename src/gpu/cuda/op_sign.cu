@@ -40,8 +40,9 @@ static __global__ void __launch_bounds__(WARPS *GPU_WARP) sign_kernel(gpu_sign_d
             for (int j = 0; j < AHEAD; j++) {
                 const int64_t g = first + j * GPU_WARP;
                 bits[j] = row[g < groups ? g : first];
-                gpu_pin(bits[j]);
             }
+            GPU_UNROLL
+            for (int j = 0; j < AHEAD; j++) gpu_pin(bits[j]);
             GPU_UNROLL
             for (int j = 0; j < AHEAD; j++) {
                 const int64_t g = first + j * GPU_WARP;
