@@ -64,7 +64,7 @@ static void check_matvec(case_mat w, int n_cols, bool full) {
 
 /* Three products at once equal three separate products, bit for bit, with one type or several. */
 static void check_joined(const quant_type types[GPU_MAX_PRODUCTS], int n_products, int n_cols) {
-    static const int64_t n_outs[GPU_MAX_PRODUCTS] = {70, 8, 33};
+    static const int64_t n_outs[GPU_MAX_PRODUCTS] = {70, 8, 33, 9};
     const int64_t n_in = case_width(QUANT_Q4_K, 300);
     case_columns x = case_input(n_in, n_cols);
     gpu_matmul a[GPU_MAX_PRODUCTS];
@@ -97,9 +97,9 @@ static void check_joined(const quant_type types[GPU_MAX_PRODUCTS], int n_product
 static void test_joined(void **state) {
     (void)state;
     static const quant_type types[][GPU_MAX_PRODUCTS] = {
-        {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0},
-        {QUANT_Q4_K, QUANT_Q4_K, QUANT_Q6_K},
-        {QUANT_F16, QUANT_Q8_0, QUANT_F16},
+        {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0},
+        {QUANT_Q4_K, QUANT_Q4_K, QUANT_Q6_K, QUANT_Q6_K},
+        {QUANT_F16, QUANT_Q8_0, QUANT_F16, QUANT_F32},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         for (int n = 2; n <= GPU_MAX_PRODUCTS; n++) {
