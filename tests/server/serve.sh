@@ -39,6 +39,7 @@ wrong 2 "reranking models" --rerank
 wrong 2 "multimodal" --mmproj x
 
 start() { # options...
+    : >out # the background process might truncate the previous server's only after it was read
     "$program" serve --port 0 -c 256 -np 2 "$@" >out 2>err &
     server=$!
     for _ in $(seq 600); do
