@@ -21,7 +21,7 @@ typedef struct pi_placement {
     const char *device_name; /* "NVIDIA GeForce RTX 4090", the first one; "" without a GPU */
     int32_t n_devices;       /* GPUs; the fields below are sums over all of them */
     const char *reason;      /* why no GPU is used; NULL: one is, or none was requested */
-    pi_status status;        /* of `reason`: PI_ERR_NOT_FOUND when no GPU was found */
+    pi_status status;        /* of `reason`: PI_ERR_NOT_FOUND when there is no GPU */
     int32_t n_layers, gpu_layers; /* all layers; those with attention and KV cache on the GPU */
     bool head_on_gpu;
     double neuron_share;               /* fraction of all FFN neurons that is on the GPU */

@@ -61,3 +61,10 @@ pi_status gpu_kfd_check(const char *folder, const char *targets, char visible[GP
     if (!missing[0]) visible[0] = '\0';
     return PI_OK;
 }
+
+int gpu_kfd_count(const char *folder) {
+    unsigned long v;
+    int n = 0, node = 0;
+    for (; version_of(folder, node, &v); node++) n += v > 0;
+    return node > 0 ? n : -1;
+}

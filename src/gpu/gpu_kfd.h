@@ -16,4 +16,7 @@ enum { GPU_KFD_VISIBLE = 256 };
 pi_status gpu_kfd_check(const char *folder, const char *targets, char visible[GPU_KFD_VISIBLE],
                         pi_error *err);
 
+/* Number of GPUs in `folder`; -1: a missing folder. */
+int gpu_kfd_count(const char *folder);
+
 #endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gpu_presence.h"
 #include "log.h"
 #include "mem.h"
 #include "place_profile.h"
@@ -66,6 +67,13 @@ int place_choose_device(const gpu_info *infos, int n, uint64_t need, uint64_t bu
     return best;
 }
 
+/* gpu_device_check, with the description of a device. */
+static pi_status describe(const gpu_backend *b, int index, gpu_info *info, pi_error *err) {
+    const gpu_backend_row *row = gpu_backend_find(b->name);
+    pi_status status = b->describe(index, info, err);
+    return status == PI_OK && row ? gpu_device_check(row, info, err) : status;
+}
+
 /* Device `wanted` of a backend; -1: the best device for `need` bytes. */
 static pi_status choose_index(const gpu_backend *b, const pi_context_options *o, int wanted,
                               uint64_t need, int *index, gpu_info *info, pi_error *err) {
@@ -79,7 +87,7 @@ static pi_status choose_index(const gpu_backend *b, const pi_context_options *o,
     status = error_set(err, PI_ERR_NOT_FOUND, "no device found: %s", b->name);
     for (int i = 0; i < n && found < MAX_DEVICES; i++) {
         if (wanted >= 0 && i != wanted) continue;
-        pi_status answer = b->describe(i, &infos[found], err);
+        pi_status answer = describe(b, i, &infos[found], err);
         if (answer != PI_OK) status = answer;
         if (answer == PI_OK) numbers[found++] = i;
     }
@@ -114,6 +122,12 @@ static pi_status open_one(const pi_context_options *o, uint64_t need, const char
     if (status != PI_OK) return status;
     gpu_machine(b, &g->info, o->machine, &g->machine);
     uint64_t limit = set_budget(o, g);
+    if (limit == 0 && o->vram_budget == PI_VRAM_FREE)
+        return error_set(err, PI_ERR_LIMIT,
+                         "too little memory: %s: %.2f GiB are free, runtime and margin take %.2f: "
+                         "end other programs that use the GPU",
+                         g->info.name, (double)g->info.memory_free / GIB,
+                         (double)(g->runtime + g->machine.margin_bytes) / GIB);
     if (limit == 0)
         return error_set(err, PI_ERR_LIMIT,
                          "too little memory: %s: the budget is %.2f GiB, the runtime takes "
@@ -170,19 +184,35 @@ bool place_expects_gpu(const pi_context_options *o) {
     return o->device != PI_DEVICE_AUTO || o->vram_budget != PI_VRAM_FREE || o->gpu_layers >= 0;
 }
 
-/* The best device of any backend. An error of an installed backend takes precedence over a missing
- * backend. */
+/* Finds out why a backend has no device, if there is a GPU. */
+static void explain(const pi_context_options *o, const gpu_backend_row *row, const place_gpus *g,
+                    pi_error *err) {
+    gpu_presence p;
+    gpu_presence_find("", row, &p);
+    gpu_presence_explain(&p, row, g->gpu[0].library.backend != NULL, o->backend_folder != NULL,
+                         err);
+}
+
+/* The best device of any backend. The reason of a backend whose GPU is present takes precedence
+ * over those of others; a warning reports a GPU that is passed over. */
 static pi_status open_best(const pi_context_options *o, uint64_t need, place_gpus *out,
                            pi_error *err) {
     pi_error why = {.status = PI_OK};
+    const char *first_name = "";
     const gpu_backend_row *row;
     for (int i = 0; (row = gpu_backend_at(i)); i++) {
         pi_error here = {.status = PI_OK};
         if (!row->real) continue;
-        if (open_named(o, need, row->name, out, &here) == PI_OK) return PI_OK;
+        if (open_named(o, need, row->name, out, &here) == PI_OK) {
+            if (why.status != PI_OK && why.status != PI_ERR_NOT_FOUND)
+                log_line(LOG_LEVEL_WARN, "not used: %s: %s", first_name, why.message);
+            return PI_OK;
+        }
+        explain(o, row, out, &here);
         place_gpus_close(out);
-        if (i == 0 || (why.status == PI_ERR_NOT_FOUND && here.status != PI_ERR_NOT_FOUND))
-            why = here;
+        if (i > 0 && (why.status != PI_ERR_NOT_FOUND || here.status == PI_ERR_NOT_FOUND)) continue;
+        why = here;
+        first_name = row->title;
     }
     return error_set(err, why.status, "%s", why.message);
 }
@@ -192,9 +222,11 @@ pi_status place_gpus_open(const pi_context_options *o, uint64_t need, place_gpus
     *out = (place_gpus){0};
     if (o->device == PI_DEVICE_AUTO) return open_best(o, need, out, err);
     const gpu_backend_row *row = gpu_backend_at((int)o->device - PI_DEVICE_CPU - 1);
-    pi_status status = open_named(o, need, row->name, out, err);
-    if (status != PI_OK) place_gpus_close(out);
-    return status;
+    pi_error why;
+    if (open_named(o, need, row->name, out, &why) == PI_OK) return PI_OK;
+    explain(o, row, out, &why);
+    place_gpus_close(out);
+    return error_set(err, why.status, "%s", why.message);
 }
 
 void place_gpus_close(place_gpus *g) {

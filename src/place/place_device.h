@@ -62,8 +62,8 @@ int place_choose_device(const gpu_info *infos, int n, uint64_t need, uint64_t bu
 
 /* Opens the devices that the options ask for (they must ask for one), with their budget as the
  * limit of each device. `need`: bytes of the model's weights; 0: unknown. PI_ERR_NOT_FOUND: no such
- * backend or device; PI_ERR_LIMIT: the budget is too small to open a device; also the errors of
- * opening it. */
+ * backend or device, and no GPU that needs it (gpu_presence.h); PI_ERR_LIMIT: the budget is too
+ * small to open a device; also the errors of opening it. */
 pi_status place_gpus_open(const pi_context_options *o, uint64_t need, place_gpus *out,
                           pi_error *err);
 void place_gpus_close(place_gpus *g); /* accepts a zeroed one */

@@ -1,7 +1,7 @@
 /* cli_shell.h: runs command lines as a user types them, in a separate folder.
  *
  * $PI is the program and $M the test model. Every POWERINFER_ and LLAMA_ variable of the caller is
- * removed.
+ * removed; POWERINFER_DEVICE is "cpu", so that no test depends on this machine's GPU.
  * Standard input is empty, standard output and error go to the files `out` and `err`, unless the
  * line redirects them. */
 #ifndef TEST_CLI_SHELL_H

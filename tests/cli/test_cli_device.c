@@ -226,11 +226,11 @@ static void test_a_gpu_that_cannot_be_used(void **state) {
         assert_true(says(no_sim));
     }
     /* Without a named device the CPU computes, with a message if a GPU was expected. */
-    same_answer("-ngl 99 --backend-folder /nowhere");
+    same_answer("--device auto -ngl 99 --backend-folder /nowhere");
     assert_true(says("warning: running on the CPU: no backend cuda: /nowhere"));
-    same_answer("--backend-folder /nowhere");
+    same_answer("--device auto --backend-folder /nowhere");
     assert_false(says("GPU"));
-    same_answer("-q -ngl 99 --backend-folder /nowhere");
+    same_answer("-q --device auto -ngl 99 --backend-folder /nowhere");
     assert_err("");
     assert_int_equal(
         sh("POWERINFER_DEVICE=sim POWERINFER_BACKEND_FOLDER=/nowhere " EVAL "--logits-out logits"),

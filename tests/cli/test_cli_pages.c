@@ -155,7 +155,8 @@ static void test_named_options(void **state) {
     assert_contains("err", "with powerinfer prepare --bundle none\n");
     assert_int_equal(sh("$PI prepare --bundle none bundled.gguf -o apart.gguf -q"), 0);
     assert_int_equal(sh("$PI quantize -q apart.gguf o q8_0 --allow-requantize; rm -f o"), 0);
-    assert_int_equal(sh("$PI run -ngl 99 -m $M -p a -n 1 --backend-folder /nowhere"), 0);
+    assert_int_equal(sh("$PI run --device auto -ngl 99 -m $M -p a -n 1 --backend-folder /nowhere"),
+                     0);
     assert_contains("err", "warning: running on the CPU: ");
     assert_int_equal(sh("$PI quantize apart.gguf o iq2_xs --allow-requantize"), 2);
     assert_contains("err",

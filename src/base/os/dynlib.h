@@ -7,9 +7,9 @@
 
 #include "error.h"
 
-/* Opens the shared library at `path` and resolves all its symbols at once. The path contains a
- * slash, so no search path applies. PI_ERR_NOT_FOUND with the system's reason: the file or one of
- * its dependencies is missing. */
+/* Opens the shared library at `path` and resolves all its symbols at once. A path with a slash is
+ * opened as it is; a name is searched for in the system's folders. PI_ERR_NOT_FOUND with the
+ * system's reason: the file or one of its dependencies is missing. */
 pi_status dynlib_open(const char *path, void **handle, pi_error *err);
 void dynlib_close(void *handle); /* NULL is fine */
 
