@@ -189,7 +189,7 @@ typedef enum pi_cache_type {
     ROW(SIM, "sim", "the simulated GPU", false)
 
 typedef enum pi_device_choice {
-    PI_DEVICE_AUTO, /* the best GPU found */
+    PI_DEVICE_AUTO, /* the best GPU found, or several of its kind */
     PI_DEVICE_CPU,
 #define PI_DEVICE_ROW(id, name, title, real) PI_DEVICE_##id,
     PI_BACKENDS(PI_DEVICE_ROW) /* PI_DEVICE_CUDA, PI_DEVICE_HIP, PI_DEVICE_SIM */
@@ -218,7 +218,7 @@ typedef struct pi_context_options {
     pi_device_choice device;
     /* Indices of devices of a named kind, as pi_devices lists them; several devices split the
      * layers, in this order. n_devices 0 (default): the fastest device, by bandwidth and by how
-     * much of the model fits. */
+     * much of the model fits; if the model does not fit into it, as many as hold the model. */
     int32_t n_devices, devices[PI_MAX_DEVICES];
     /* Proportion of the model for each device; all 0 (default): by free memory. With n_devices 0,
      * the first devices are used, up to the last nonzero proportion; 0: not used. */

@@ -9,7 +9,7 @@
 #include "log.h"
 #include "mem.h"
 #include "memory_room.h"
-#include "place_fit.h"
+#include "place_choose.h"
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -123,9 +123,7 @@ static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, const
     engine_options engine = c->options;
     engine.plan.stays = stays;
     engine.ram_budget = 0; /* the placement is the same with and without a memory budget */
-    pi_status status = place_gpus_open(o, c->model->weights->weight_bytes, &c->gpus, why);
-    if (status == PI_OK)
-        status = place_gpus_fit_create(&c->gpus, c->model->weights, &engine, o, &fit, why);
+    pi_status status = place_gpus_choose(o, c->model->weights, &engine, &c->gpus, &fit, why);
     if (status != PI_OK) return status;
     status = create_with_splits(c, &fit, why);
     place_gpus_fit_free(&fit);

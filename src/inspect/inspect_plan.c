@@ -7,7 +7,7 @@
 #include "mem.h"
 #include "model.h"
 #include "option_types.h"
-#include "place_device.h"
+#include "place_choose.h"
 #include "plan_support.h"
 
 static void print_reason(void *out, const char *text) {
@@ -28,8 +28,7 @@ static pi_status choose_splits(const model *m, const pi_context_options *o, engi
     engine_options sized = *engine;
     sized.plan.stays = stays;
     sized.ram_budget = 0; /* the placement is the same with and without a memory budget */
-    status = place_gpus_open(o, m->weight_bytes, &gpus, &why);
-    if (status == PI_OK) status = place_gpus_fit_create(&gpus, m, &sized, o, fit, &why);
+    status = place_gpus_choose(o, m, &sized, &gpus, fit, &why);
     place_gpus_close(&gpus);
     mem_free(stays);
     if (status == PI_OK) {

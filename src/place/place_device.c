@@ -1,6 +1,7 @@
 /* place_device.c: finds and opens GPUs, and describes the machine. */
 #include "place_device.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -154,6 +155,7 @@ static void list_wanted(const pi_context_options *o, int *n, int wanted[PI_MAX_D
 }
 
 static void find_peers(place_gpus *g) {
+    memset(g->peers, 0, sizeof g->peers);
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->n; k++)
             if (g->gpu[i].library.backend->reaches(g->gpu[i].index, g->gpu[k].index))
@@ -174,6 +176,30 @@ static pi_status open_named(const pi_context_options *o, uint64_t need, const ch
     }
     if (status == PI_OK) find_peers(g);
     return status;
+}
+
+static void close_one(place_gpu *g) {
+    if (g->device) g->library.backend->close(g->device);
+    gpu_library_close(&g->library);
+}
+
+pi_status place_gpus_add(const pi_context_options *o, int index, place_gpus *g, int *at,
+                         pi_error *err) {
+    place_gpu added = {0};
+    assert(g->n > 0 && g->n < PI_MAX_DEVICES);
+    pi_status status = open_one(o, 0, g->gpu[0].library.backend->name, index, &added, err);
+    if (status != PI_OK) {
+        close_one(&added);
+        return status;
+    }
+    for (*at = g->n++; *at > 0 && g->gpu[*at - 1].index > index; --*at) {
+        g->gpu[*at] = g->gpu[*at - 1];
+        g->share[*at] = g->share[*at - 1];
+    }
+    g->gpu[*at] = added;
+    g->share[*at] = (double)(added.budget - added.runtime);
+    find_peers(g);
+    return PI_OK;
 }
 
 bool place_wants_gpu(const pi_context_options *o) {
@@ -230,11 +256,7 @@ pi_status place_gpus_open(const pi_context_options *o, uint64_t need, place_gpus
 }
 
 void place_gpus_close(place_gpus *g) {
-    for (int i = 0; i < g->n; i++) {
-        place_gpu *one = &g->gpu[i];
-        if (one->device) one->library.backend->close(one->device);
-        gpu_library_close(&one->library);
-    }
+    for (int i = 0; i < g->n; i++) close_one(&g->gpu[i]);
     *g = (place_gpus){0};
 }
 

@@ -66,6 +66,10 @@ int place_choose_device(const gpu_info *infos, int n, uint64_t need, uint64_t bu
  * small to open a device; also the errors of opening it. */
 pi_status place_gpus_open(const pi_context_options *o, uint64_t need, place_gpus *out,
                           pi_error *err);
+/* Opens one more device of the same backend; *at: its place among the GPUs, which are in the order
+ * of their indices from then on. An error leaves `g` as it is. */
+pi_status place_gpus_add(const pi_context_options *o, int index, place_gpus *g, int *at,
+                         pi_error *err);
 void place_gpus_close(place_gpus *g); /* accepts a zeroed one */
 
 /* place_stays_create for a context's options. */

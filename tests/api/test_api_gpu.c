@@ -45,6 +45,7 @@ static tiny_model test_model(bool sparse) {
 static pi_context_options gpu_options(uint64_t budget, int32_t layers) {
     pi_context_options o = run_exact_options();
     o.device = PI_DEVICE_SIM;
+    o.n_devices = 1; /* number 0 */
     o.vram_budget = budget;
     o.gpu_layers = layers;
     o.n_batch = 8;
@@ -242,6 +243,68 @@ static void test_several_devices(void **state) {
     mem_free(expected);
 }
 
+/* Without numbers of devices: one device if the model fits, to the byte; else as many as hold it;
+ * else all four. A device that was named is used alone. */
+static void test_one_or_several(void **state) {
+    (void)state;
+    const tiny_model t = test_model(true);
+    tiny_write(&t, MODEL_PATH);
+    float *expected = answer_of_cpu();
+    pi_placement whole, p;
+    pi_context_options o = gpu_options(PI_VRAM_FREE, 99);
+    assert_true(check(&o, expected, &whole));
+    const uint64_t bytes = whole.gpu_weights + whole.gpu_scratch + whole.gpu_kv +
+                           whole.gpu_programs + whole.gpu_runtime;
+    const struct {
+        uint64_t budget;
+        int32_t layers, named, n_devices, used[4];
+    } cases[] = {
+        {PI_VRAM_FREE, -1, 0, 1, {0}}, {PI_VRAM_FREE, 99, 0, 1, {0}},
+        {bytes, -1, 0, 1, {0}},        {bytes, 99, 0, 1, {0}},
+        {bytes - 1, -1, 0, 2, {0, 1}}, {bytes - 1, 99, 0, 2, {0, 1}},
+        {bytes - 1, 1, 0, 1, {0}},     {bytes - 1, -1, 1, 1, {1}},
+        {bytes - 1, 99, 1, 1, {1}},    {bytes - whole.gpu_weights * 7 / 10, -1, 0, 4, {0, 1, 2, 3}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        o = gpu_options(cases[i].budget, cases[i].layers);
+        o.n_devices = cases[i].named > 0;
+        o.devices[0] = cases[i].named;
+        run_model r = run_open(MODEL_PATH, &o);
+        pi_context_get_placement(r.context, &p);
+        assert_null(p.reason);
+        assert_int_equal(p.n_devices, cases[i].n_devices);
+        if (cases[i].n_devices == 2) {
+            assert_true(p.gpu_layers == p.n_layers && p.head_on_gpu && p.neuron_share == 1);
+        }
+        for (int32_t d = 0; d < p.n_devices; d++) {
+            pi_device_placement one;
+            pi_context_get_device(r.context, d, &one);
+            assert_int_equal(one.index, cases[i].used[d]);
+            assert_true(one.bytes <= one.budget);
+        }
+        float *logits = mem_calloc((size_t)(N_TOKENS * r.n_vocab), sizeof *logits);
+        pi_session *s = run_session(&r, N_CTX);
+        feed(&r, s, logits);
+        assert_true(run_nmse(logits, expected, N_TOKENS * r.n_vocab) < 1e-5);
+        mem_free(logits);
+        pi_session_destroy(s);
+        run_close(&r);
+    }
+    /* A larger context fits as little as a larger model. */
+    o = gpu_options(bytes, -1);
+    o.n_devices = 0;
+    o.n_ctx = 40 * N_CTX;
+    run_model r = run_open(MODEL_PATH, &o);
+    pi_context_get_placement(r.context, &p);
+    assert_true(p.n_devices > 1);
+    run_close(&r);
+    /* Too little for any device. */
+    o = gpu_options(4096, -1);
+    o.n_devices = 0;
+    assert_int_equal(refused(&o, "too little memory: simulated GPU: "), PI_ERR_LIMIT);
+    mem_free(expected);
+}
+
 static void test_bad_devices(void **state) {
     (void)state;
     const tiny_model t = test_model(false);
@@ -277,6 +340,7 @@ static void test_nothing_asked_for(void **state) {
     pi_context_options options[] = {gpu_options(0, -1), gpu_options(PI_VRAM_FREE, 0),
                                     gpu_options(PI_VRAM_FREE, -1)};
     options[2].device = PI_DEVICE_CPU;
+    options[2].n_devices = 0;
     for (int i = 0; i < 3; i++) {
         pi_placement p;
         run_model r = run_open(MODEL_PATH, &options[i]);
@@ -427,6 +491,26 @@ static void test_no_memory_at_each_step(void **state) {
     tiny_write(&t, MODEL_PATH);
     const pi_context_options o = gpu_options(PI_VRAM_FREE, 99);
     assert_true(fail_each(&o, 1) > 0); /* the session's memory on the device */
+}
+
+/* Two devices because one is too small. */
+static void test_no_memory_for_two_devices(void **state) {
+    (void)state;
+    tiny_model t = test_model(false);
+    t.n_layer = 2;
+    tiny_write(&t, MODEL_PATH);
+    pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
+    pi_placement p;
+    float *expected = answer_of_cpu();
+    assert_true(check(&o, expected, &p));
+    mem_free(expected);
+    o.n_devices = 0;
+    o.vram_budget = p.gpu_weights + p.gpu_scratch + p.gpu_kv + p.gpu_programs + p.gpu_runtime - 1;
+    run_model r = run_open(MODEL_PATH, &o);
+    pi_context_get_placement(r.context, &p);
+    assert_int_equal(p.n_devices, 2);
+    run_close(&r);
+    fail_each(&o, 5 * FAIL_STEP);
 }
 
 /* Experts on both devices that move between them. */
@@ -592,11 +676,13 @@ int main(void) {
         cmocka_unit_test(test_budgets_are_kept_to_the_byte),
         cmocka_unit_test(test_layers_from_the_last),
         cmocka_unit_test(test_several_devices),
+        cmocka_unit_test(test_one_or_several),
         cmocka_unit_test(test_bad_devices),
         cmocka_unit_test(test_nothing_asked_for),
         cmocka_unit_test(test_a_backend_that_is_not_there),
         cmocka_unit_test(test_a_session_that_does_not_fit),
         cmocka_unit_test(test_no_memory_at_each_step),
+        cmocka_unit_test(test_no_memory_for_two_devices),
         cmocka_unit_test(test_experts_that_move),
         cmocka_unit_test(test_place_agrees),
         cmocka_unit_test(test_what_helps),

@@ -1,0 +1,188 @@
+/* place_choose.c: see place_choose.h. GPUs are opened one by one, so GPUs that are not needed keep
+ * their memory. "Fits" means weights, KV cache, buffers and recorded programs of everything that
+ * may be on a GPU: all layers and the output head, or the layers asked for, without what the
+ * options or the backend keep on the CPU. */
+#include "place_choose.h"
+
+#include "log.h"
+#include "mem.h"
+
+/* ---- does it fit? ---------------------------------------------------------------------------- */
+
+typedef struct fit_question {
+    const pi_context_options *options;
+    const model *model;
+    engine_options engine; /* stays: includes what the backend does not support */
+    place_use use;
+    int32_t layers; /* to offload; n_layer + 1: with the output head */
+} fit_question;
+
+/* Maximum memory of stage d for the input from the previous stage. */
+static uint64_t inbox_of(const place_gpus *g, int d, const fit_question *q) {
+    bool reached = false;
+    for (int i = 0; i < d; i++) reached = reached || g->peers[i] >> d & 1;
+    return reached ? gpu_exec_inbox_bytes(q->model, q->engine.n_batch) : 0;
+}
+
+/* Whether GPU d holds its part of layers [first, end). */
+static pi_status holds_stage(const place_gpus *g, int d, int first, int end, const fit_question *q,
+                             bool *holds, pi_error *err) {
+    const place_gpu *gpu = &g->gpu[d];
+    place_fit fit;
+    uint64_t budget = gpu->budget - gpu->runtime, apart = inbox_of(g, d, q);
+    const place_fit_options o = {.model = q->model,
+                                 .engine = &q->engine,
+                                 .machine = &gpu->machine,
+                                 .budget = budget > apart ? budget - apart : 0,
+                                 .node_bytes = gpu->machine.node_bytes,
+                                 .n_ctx = q->use.n_ctx,
+                                 .depth = q->use.depth,
+                                 .gpu_layers = q->layers,
+                                 .first = first,
+                                 .end = end,
+                                 .density = q->use.density};
+    pi_status status = place_fit_create(&o, &fit, err);
+    if (status != PI_OK) return status;
+    *holds = fit.gpu_layers == q->layers;
+    place_fit_free(&fit);
+    return PI_OK;
+}
+
+/* Whether the GPUs hold the model, with layers in stages as place_gpus_fit_create has them. */
+static pi_status holds_model(const place_gpus *g, const fit_question *q, bool *holds,
+                             pi_error *err) {
+    int n = q->model->hp.n_layer, end[PI_MAX_DEVICES] = {n};
+    int begin = q->layers < n ? n - q->layers : 0;
+    pi_status status = PI_OK;
+    if (g->n > 1) {
+        place_workload work = {0};
+        const char *mode;
+        status = place_make_workload(q->model, &q->engine.plan, q->use, &work, &mode, err);
+        if (status != PI_OK) return status;
+        place_choose_stages(&work, g->share, g->n, begin, end);
+        place_workload_free(&work);
+    }
+    *holds = true;
+    for (int d = 0, first = 0; d < g->n && status == PI_OK && *holds; first = end[d++])
+        if (first < end[d] && end[d] > begin)
+            status = holds_stage(g, d, first, end[d], q, holds, err);
+    return status;
+}
+
+/* ---- more GPUs ------------------------------------------------------------------------------- */
+
+typedef struct candidates {
+    int n, index[PI_MAX_DEVICES];
+    uint64_t memory[PI_MAX_DEVICES]; /* free, bytes */
+} candidates;
+
+/* The other devices of the first GPU's backend, most free memory first. A GPU that shares memory
+ * with the CPU adds none. */
+static void find_candidates(const place_gpu *first, candidates *out) {
+    const gpu_backend *b = first->library.backend;
+    int n = 0;
+    out->n = 0;
+    if (b->count(&n, NULL) != PI_OK) return;
+    for (int i = 0; i < n; i++) {
+        gpu_info info;
+        if (i == first->index || b->describe(i, &info, NULL) != PI_OK) continue;
+        if (info.shared_memory || out->n == PI_MAX_DEVICES - 1) continue;
+        int at = out->n++;
+        for (; at > 0 && out->memory[at - 1] < info.memory_free; at--) {
+            out->index[at] = out->index[at - 1];
+            out->memory[at] = out->memory[at - 1];
+        }
+        out->index[at] = i;
+        out->memory[at] = info.memory_free;
+    }
+}
+
+/* Only GPU i of g, which keeps owning it. */
+static place_gpus alone(const place_gpus *g, int i) {
+    place_gpus one = {.n = 1, .share = {g->share[i]}, .peers = {1}};
+    one.gpu[0] = g->gpu[i];
+    return one;
+}
+
+/* Closes all GPUs except i. */
+static void keep_only(place_gpus *g, int i) {
+    place_gpus one = alone(g, i);
+    g->gpu[i] = g->gpu[g->n - 1];
+    g->n--;
+    place_gpus_close(g);
+    *g = one;
+}
+
+/* Opens further GPUs until they hold the model. */
+static pi_status add_gpus(const fit_question *q, place_gpus *g, pi_error *err) {
+    bool holds;
+    candidates others;
+    pi_status status = holds_model(g, q, &holds, err);
+    if (status != PI_OK || holds) return status;
+    find_candidates(&g->gpu[0], &others);
+    for (int i = 0; i < others.n && !holds && status == PI_OK; i++) {
+        pi_error why;
+        int at;
+        if (place_gpus_add(q->options, others.index[i], g, &at, &why) != PI_OK) {
+            log_line(LOG_LEVEL_WARN, "GPU %d is not used: %s", others.index[i], why.message);
+            continue;
+        }
+        const place_gpus one = alone(g, at);
+        status = holds_model(&one, q, &holds, err);
+        if (status == PI_OK && holds)
+            keep_only(g, at); /* larger than the one chosen by its speed */
+        else if (status == PI_OK)
+            status = holds_model(g, q, &holds, err);
+    }
+    return status;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+static bool names_devices(const pi_context_options *o) {
+    bool shares = false;
+    for (int i = 0; i < PI_MAX_DEVICES; i++) shares = shares || o->tensor_split[i] > 0;
+    return o->n_devices > 0 || shares;
+}
+
+static pi_status add_gpus_for(const pi_context_options *o, const model *m,
+                              const engine_options *engine, place_gpus *g, pi_error *err) {
+    const int32_t all = m->hp.n_layer + 1;
+    plan_support support;
+    fit_question q = {.options = o, .model = m, .engine = *engine};
+    q.layers = o->gpu_layers >= 0 && o->gpu_layers < all ? o->gpu_layers : all;
+    q.use = (place_use){.n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
+                        .depth = PLACE_DEFAULT_DEPTH,
+                        .n_batch = engine->n_batch,
+                        .type_k = engine->type_k,
+                        .type_v = engine->type_v,
+                        .density = 1};
+    q.engine.plan.supports = g->gpu[0].library.backend->supports;
+    pi_status status = plan_support_create(m, &q.engine.plan, &support, err);
+    if (status != PI_OK) return status;
+    q.engine.plan.stays = support.stays;
+    if (!plan_support_lacks_all(&support)) status = add_gpus(&q, g, err);
+    plan_support_free(&support);
+    /* The whole model has a part that no GPU computes: placing it finds what they do compute. */
+    return status == PI_ERR_UNSUPPORTED ? PI_OK : status;
+}
+
+pi_status place_gpus_choose(const pi_context_options *o, const model *m,
+                            const engine_options *engine, place_gpus *gpus, place_gpus_fit *fit,
+                            pi_error *err) {
+    const bool free_choice = !names_devices(o);
+    pi_status status = place_gpus_open(o, m->weight_bytes, gpus, err);
+    if (status != PI_OK) return status;
+    if (free_choice) status = add_gpus_for(o, m, engine, gpus, err);
+    if (status == PI_OK) status = place_gpus_fit_create(gpus, m, engine, o, fit, err);
+    if (status == PI_ERR_LIMIT && gpus->n > 1 && free_choice) {
+        /* A stage may be too small for a GPU, or slower there; one GPU has all layers. */
+        int most = 0;
+        for (int i = 1; i < gpus->n; i++)
+            if (gpus->gpu[i].budget > gpus->gpu[most].budget) most = i;
+        keep_only(gpus, most);
+        status = place_gpus_fit_create(gpus, m, engine, o, fit, err);
+    }
+    if (status != PI_OK) place_gpus_close(gpus);
+    return status;
+}
