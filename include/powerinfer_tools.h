@@ -280,23 +280,40 @@ PI_API pi_status pi_template(const char *request, size_t n_request,
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
+/* A call that failed when devices were listed, and its error: "open /dev/kfd", "Permission
+ * denied". */
+typedef struct pi_device_failure {
+    char call[64], error[256];
+} pi_device_failure;
+
+enum { PI_DEVICE_FAILURES = 4 };
+
 /* A GPU, or a backend without one: then `available` is false and `reason` says why. */
 typedef struct pi_device {
     char backend[16]; /* "cuda": a name of PI_BACKENDS */
     int32_t index;    /* among the backend's devices */
     bool available;
-    bool shared_memory;                 /* shares its memory with the CPU */
-    char name[128], arch[32];           /* "NVIDIA GeForce RTX 4090", "sm_89" */
+    bool shared_memory;       /* shares its memory with the CPU */
+    char name[128], arch[32]; /* "NVIDIA GeForce RTX 4090"; "sm_89", the target of its kernels */
     uint64_t memory_total, memory_free; /* bytes, at this moment */
     double bandwidth; /* of its memory, bytes per second by the data sheet; 0: unknown */
     char reason[PI_ERROR_TEXT_MAX];
+    /* The kernel driver, also without a device: "NVIDIA 570.86.15", or "NVIDIA" where its version
+     * is unknown; "Windows" in WSL; "": none is loaded. */
+    char driver[48];
+    /* As measured on this machine; all 0: never measured. Bytes per second of long reads and of
+     * reads of single neurons; seconds of a step, and of an exchange with the CPU. */
+    double measured_stream, measured_gather, measured_step, measured_sync;
+    int32_t n_failures;
+    pi_device_failure failures[PI_DEVICE_FAILURES]; /* in the order of the calls */
 } pi_device;
 
 /* Lists the devices of every backend; `sim`, the simulated GPU, comes last. Writes at most
  * `capacity` entries; *n_devices is the number found. folder: of the backends
- * (libpowerinfer_NAME.so); NULL: next to the program, or where they were installed. */
-PI_API pi_status pi_devices(const char *folder, pi_device *devices, size_t capacity,
-                            size_t *n_devices, pi_error *err);
+ * (libpowerinfer_NAME.so); NULL: next to the program, or where they were installed. machine: the
+ * file with measured rates, as in pi_context_options. */
+PI_API pi_status pi_devices(const char *folder, const char *machine, pi_device *devices,
+                            size_t capacity, size_t *n_devices, pi_error *err);
 
 /* ---- trace ----------------------------------------------------------------------------------- */
 

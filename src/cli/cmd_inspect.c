@@ -1,5 +1,7 @@
 /* cmd_inspect.c: describes a model file, or lists the devices of this machine. */
 
+#include <string.h>
+
 #include "cli.h"
 #include "cpu_features.h"
 #include "cpu_topology.h"
@@ -37,24 +39,35 @@ static size_t cpu_feature_names(const char *names[MAX_FEATURES]) {
     return n;
 }
 
-/* "cuda 0: NVIDIA ..., sm_89, 23.6 GiB, 22.9 GiB free, 1008 GB/s", or "cuda: no device: why" */
+/* "cuda 0: NVIDIA ..., sm_89, 23.6 GiB, 22.9 GiB free, 1008 GB/s", or "cuda: no device: why"; then
+ * indented lines with the driver, measured rates, and calls that failed. */
 static void print_device(const pi_device *d) {
-    const double gib = 1024.0 * 1024.0 * 1024.0;
-    if (!d->available) {
-        printf("%s: %s\n", d->backend, d->reason);
-        return;
+    const double gib = 1024.0 * 1024.0 * 1024.0, giga = 1e-9, micro = 1e6;
+    if (!d->available) printf("%s: %s\n", d->backend, d->reason);
+    if (d->name[0]) {
+        printf("%s%s %d: %s, %s, %.1f GiB, %.1f GiB free",
+               d->available ? "" : "  device: ", d->backend, d->index, d->name, d->arch,
+               (double)d->memory_total / gib, (double)d->memory_free / gib);
+        if (d->bandwidth > 0) printf(", %.0f GB/s", d->bandwidth * giga);
+        puts(d->shared_memory ? ", shared with the CPU" : "");
     }
-    printf("%s %d: %s, %s, %.1f GiB, %.1f GiB free", d->backend, d->index, d->name, d->arch,
-           (double)d->memory_total / gib, (double)d->memory_free / gib);
-    if (d->bandwidth > 0) printf(", %.0f GB/s", d->bandwidth * 1e-9);
-    puts(d->shared_memory ? ", shared with the CPU" : "");
+    if (d->driver[0]) printf("  driver: %s\n", d->driver);
+    if (d->measured_stream > 0)
+        printf("  measured: %.0f GB/s, %.0f GB/s for single neurons, %.1f us per step, %.1f us "
+               "per exchange\n",
+               d->measured_stream * giga, d->measured_gather * giga, d->measured_step * micro,
+               d->measured_sync * micro);
+    for (int i = 0; i < d->n_failures; i++)
+        if (d->available || strcmp(d->failures[i].error, d->reason) != 0)
+            printf("  failed: %s: %s\n", d->failures[i].call, d->failures[i].error);
 }
 
 static void write_device(json_writer *w, const pi_device *d) {
     json_put_object(w, NULL);
     json_put_text(w, "device", d->backend);
     json_put_bool(w, "available", d->available);
-    if (d->available) {
+    if (!d->available) json_put_text(w, "reason", d->reason);
+    if (d->name[0]) {
         json_put_int(w, "index", d->index);
         json_put_text(w, "name", d->name);
         json_put_text(w, "arch", d->arch);
@@ -62,9 +75,24 @@ static void write_device(json_writer *w, const pi_device *d) {
         json_put_int(w, "memory_free", (int64_t)d->memory_free);
         json_put_number(w, "bandwidth", d->bandwidth);
         json_put_bool(w, "shared_memory", d->shared_memory);
-    } else {
-        json_put_text(w, "reason", d->reason);
     }
+    if (d->driver[0]) json_put_text(w, "driver", d->driver);
+    if (d->measured_stream > 0) {
+        json_put_object(w, "measured");
+        json_put_number(w, "stream_gbps", d->measured_stream / 1e9);
+        json_put_number(w, "gather_gbps", d->measured_gather / 1e9);
+        json_put_number(w, "step_us", d->measured_step * 1e6);
+        json_put_number(w, "sync_us", d->measured_sync * 1e6);
+        json_end_object(w);
+    }
+    json_put_array(w, "failed");
+    for (int i = 0; i < d->n_failures; i++) {
+        json_put_object(w, NULL);
+        json_put_text(w, "call", d->failures[i].call);
+        json_put_text(w, "error", d->failures[i].error);
+        json_end_object(w);
+    }
+    json_end_array(w);
     json_end_object(w);
 }
 
@@ -93,7 +121,9 @@ static int list_devices(const cli_options *o) {
     const char *names[MAX_FEATURES];
     size_t n = 0;
     pi_error err;
-    if (pi_devices(o->backend_folder, devices, MAX_DEVICES, &n, &err)) return cli_failed(&err);
+    const char *machine = o->machine[0] ? o->machine : NULL;
+    if (pi_devices(o->backend_folder, machine, devices, MAX_DEVICES, &n, &err))
+        return cli_failed(&err);
     if (n > MAX_DEVICES) n = MAX_DEVICES;
     if (o->json) {
         write_devices(devices, n);

@@ -212,13 +212,19 @@ bool place_profile_is_here(const place_machine *m) {
     return strcmp(m->name, name) == 0;
 }
 
+static bool read_own(const char *cache, place_machine *out) {
+    return cache && file_exists(cache) && place_profile_read(cache, out, NULL) == PI_OK &&
+           place_profile_is_here(out);
+}
+
+bool place_profile_has_gpu(const char *cache, const char *gpu_name, place_machine *out) {
+    return read_own(cache, out) && out->has_gpu && strcmp(out->gpu_name, gpu_name) == 0;
+}
+
 void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out) {
     place_machine measured;
-    bool found = false, gpu = false;
-    if (cache && file_exists(cache) && place_profile_read(cache, &measured, NULL) == PI_OK) {
-        found = place_profile_is_here(&measured);
-        gpu = found && measured.has_gpu && strcmp(measured.gpu_name, info->name) == 0;
-    }
+    bool found = read_own(cache, &measured);
+    bool gpu = found && measured.has_gpu && strcmp(measured.gpu_name, info->name) == 0;
     place_machine_find("cpu-only", out);
     snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
     snprintf(out->gpu_name, sizeof out->gpu_name, "%s", info->name);

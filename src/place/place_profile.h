@@ -13,6 +13,10 @@ pi_status place_profile_write(const char *path, const place_machine *m, pi_error
 /* Whether a saved description matches this machine's CPU; other machines may share the folder. */
 bool place_profile_is_here(const place_machine *m);
 
+/* Reads the file `cache` (NULL: none). False: it does not have figures of this machine with this
+ * GPU. */
+bool place_profile_has_gpu(const char *cache, const char *gpu_name, place_machine *out);
+
 /* This machine with a GPU: measured figures from the file `cache` (NULL: none), or published
  * figures. */
 void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out);

@@ -1,4 +1,5 @@
 /* test_cli_json.c: documents of --json, read with jansson: exactly these members and types. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -340,6 +341,43 @@ static void test_inspect(void **state) {
     json_decref(root);
 }
 
+/* What failed, and rates that were measured on this machine. */
+static void test_devices(void **state) {
+    (void)state;
+    json_t *root = json_of("$PI inspect --devices --json --backend-folder /nowhere");
+    const json_t *devices = json_object_get(root, "devices");
+    const json_t *d = json_array_get(devices, json_array_size(devices) - 1);
+    assert_string_equal(text_of(d, "device"), "sim");
+    const json_t *failed = json_array_get(json_object_get(d, "failed"), 0);
+    assert_members(failed, "call:s error:s");
+    assert_string_equal(text_of(failed, "call"), "open the backend");
+    assert_string_equal(text_of(failed, "error"), text_of(d, "reason"));
+    char file[1024];
+    const json_t *cpu = json_array_get(devices, 0);
+    int n = snprintf(file, sizeof file,
+                     "{\"name\": \"%s\", \"cpu\": {\"stream_gbps\": 20, \"gather_gbps\": 9}, "
+                     "\"gpu\": {\"name\": \"simulated GPU\", \"stream_gbps\": 700, "
+                     "\"gather_gbps\": 500, \"step_us\": 3}, \"sync_us\": 12}",
+                     text_of(cpu, "name"));
+    shell_write("machine.json", file, (size_t)n);
+    json_decref(root);
+    if (sh("test -e " TEST_BINARY_DIR "/libpowerinfer_sim.so") != 0) return;
+    assert_int_equal(sh("mkdir -p cache/powerinfer && mv machine.json cache/powerinfer/"), 0);
+    root = json_of("XDG_CACHE_HOME=$PWD/cache $PI inspect --devices --json");
+    devices = json_object_get(root, "devices");
+    d = json_array_get(devices, json_array_size(devices) - 1);
+    assert_int_equal(json_array_size(json_object_get(d, "failed")), 0);
+    const json_t *measured = json_object_get(d, "measured");
+    assert_true(json_number_value(json_object_get(measured, "stream_gbps")) == 700);
+    assert_true(json_number_value(json_object_get(measured, "gather_gbps")) == 500);
+    assert_true(fabs(json_number_value(json_object_get(measured, "step_us")) - 3) < 1e-9);
+    assert_true(fabs(json_number_value(json_object_get(measured, "sync_us")) - 12) < 1e-9);
+    json_decref(root);
+    assert_int_equal(sh("XDG_CACHE_HOME=$PWD/cache $PI inspect --devices"), 0);
+    assert_contains("out", "  measured: 700 GB/s, 500 GB/s for single neurons, 3.0 us per step, "
+                           "12.0 us per exchange\n");
+}
+
 static void test_place(void **state) {
     (void)state;
     json_t *root = json_of("$PI place --shape llama-7b --profile rtx-3060-ddr4 --vram-budget 3 "
@@ -372,6 +410,7 @@ int main(void) {
         cmocka_unit_test(test_bench_budget),
         cmocka_unit_test(test_bench_limits),
         cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_devices),
         cmocka_unit_test(test_place),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
