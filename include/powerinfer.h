@@ -199,7 +199,7 @@ typedef enum pi_device_choice {
 
 #define PI_VRAM_FREE UINT64_MAX
 
-enum { PI_MAX_DEVICES = 8 }; /* GPUs of a context */
+enum { PI_MAX_DEVICES = 8, PI_DEVICES_AS_NEEDED = -1 }; /* GPUs of a context */
 
 typedef struct pi_context_options {
     int32_t n_threads;       /* for decode; 0: physical (performance) cores */
@@ -218,7 +218,8 @@ typedef struct pi_context_options {
     pi_device_choice device;
     /* Indices of devices of a named kind, as pi_devices lists them; several devices split the
      * layers, in this order. n_devices 0 (default): the fastest device, by bandwidth and by how
-     * much of the model fits; if the model does not fit into it, as many as hold the model. */
+     * much of the model fits. PI_DEVICES_AS_NEEDED, and 0 with PI_DEVICE_AUTO: one device if the
+     * model fits into it, else as many as hold the model. */
     int32_t n_devices, devices[PI_MAX_DEVICES];
     /* Proportion of the model for each device; all 0 (default): by free memory. With n_devices 0,
      * the first devices are used, up to the last nonzero proportion; 0: not used. */

@@ -20,7 +20,7 @@ static const quant_type cache_types[] = {
 static pi_status check_devices(const pi_context_options *o, pi_error *err) {
     int n = o->n_devices;
     bool named = o->device >= PI_DEVICE_CUDA;
-    if (n < 0 || n > PI_MAX_DEVICES || (n > 0 && !named))
+    if (n < PI_DEVICES_AS_NEEDED || n > PI_MAX_DEVICES || (n > 0 && !named))
         return error_set(err, PI_ERR_ARG, "bad option: %d devices: use 0 to %d, of a named kind", n,
                          PI_MAX_DEVICES);
     for (int i = 0; i < n; i++) {

@@ -139,10 +139,12 @@ static pi_status add_gpus(const fit_question *q, place_gpus *g, pi_error *err) {
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
-static bool names_devices(const pi_context_options *o) {
+/* Whether the number of devices is this module's choice. */
+static bool is_free(const pi_context_options *o) {
     bool shares = false;
     for (int i = 0; i < PI_MAX_DEVICES; i++) shares = shares || o->tensor_split[i] > 0;
-    return o->n_devices > 0 || shares;
+    return !shares && (o->n_devices == PI_DEVICES_AS_NEEDED ||
+                       (o->n_devices == 0 && o->device == PI_DEVICE_AUTO));
 }
 
 static pi_status add_gpus_for(const pi_context_options *o, const model *m,
@@ -170,7 +172,7 @@ static pi_status add_gpus_for(const pi_context_options *o, const model *m,
 pi_status place_gpus_choose(const pi_context_options *o, const model *m,
                             const engine_options *engine, place_gpus *gpus, place_gpus_fit *fit,
                             pi_error *err) {
-    const bool free_choice = !names_devices(o);
+    const bool free_choice = is_free(o);
     pi_status status = place_gpus_open(o, m->weight_bytes, gpus, err);
     if (status != PI_OK) return status;
     if (free_choice) status = add_gpus_for(o, m, engine, gpus, err);

@@ -1,6 +1,6 @@
-/* place_choose.h: opens the GPUs of a context and places a model on them. Where the options name no
- * devices, it uses one GPU if the model fits into it, else the fewest of this kind that hold the
- * model together, else all of them. */
+/* place_choose.h: opens the GPUs of a context and places a model on them. With
+ * PI_DEVICE_AUTO or PI_DEVICES_AS_NEEDED, it uses one GPU if the model fits into it, else the
+ * fewest of this kind that hold the model together, else all of them. */
 #ifndef PLACE_PLACE_CHOOSE_H
 #define PLACE_PLACE_CHOOSE_H
 

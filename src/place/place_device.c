@@ -144,7 +144,7 @@ static void list_wanted(const pi_context_options *o, int *n, int wanted[PI_MAX_D
     int n_shares = 0, n_all = o->n_devices;
     for (int i = 0; i < PI_MAX_DEVICES; i++)
         if (o->tensor_split[i] > 0) n_shares = i + 1;
-    if (n_all == 0) n_all = n_shares;
+    if (n_all <= 0) n_all = n_shares;
     *n = 0;
     for (int i = 0; i < n_all; i++) {
         if (n_shares > 0 && !(o->tensor_split[i] > 0)) continue;

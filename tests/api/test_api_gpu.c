@@ -243,7 +243,7 @@ static void test_several_devices(void **state) {
     mem_free(expected);
 }
 
-/* Without numbers of devices: one device if the model fits, to the byte; else as many as hold it;
+/* As many devices as needed: one device if the model fits, to the byte; else as many as hold it;
  * else all four. A device that was named is used alone. */
 static void test_one_or_several(void **state) {
     (void)state;
@@ -267,7 +267,7 @@ static void test_one_or_several(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         o = gpu_options(cases[i].budget, cases[i].layers);
-        o.n_devices = cases[i].named > 0;
+        o.n_devices = cases[i].named > 0 ? 1 : PI_DEVICES_AS_NEEDED;
         o.devices[0] = cases[i].named;
         run_model r = run_open(MODEL_PATH, &o);
         pi_context_get_placement(r.context, &p);
@@ -292,7 +292,7 @@ static void test_one_or_several(void **state) {
     }
     /* A larger context fits as little as a larger model. */
     o = gpu_options(bytes, -1);
-    o.n_devices = 0;
+    o.n_devices = PI_DEVICES_AS_NEEDED;
     o.n_ctx = 40 * N_CTX;
     run_model r = run_open(MODEL_PATH, &o);
     pi_context_get_placement(r.context, &p);
@@ -300,7 +300,7 @@ static void test_one_or_several(void **state) {
     run_close(&r);
     /* Too little for any device. */
     o = gpu_options(4096, -1);
-    o.n_devices = 0;
+    o.n_devices = PI_DEVICES_AS_NEEDED;
     assert_int_equal(refused(&o, "too little memory: simulated GPU: "), PI_ERR_LIMIT);
     mem_free(expected);
 }
@@ -316,7 +316,7 @@ static void test_bad_devices(void **state) {
         const char *why;
     } cases[] = {{PI_DEVICE_AUTO, 1, {0, 0}, {0, 0, 0}, "of a named kind"},
                  {PI_DEVICE_CPU, 1, {0, 0}, {0, 0, 0}, "of a named kind"},
-                 {PI_DEVICE_SIM, -1, {0, 0}, {0, 0, 0}, "use 0 to 8"},
+                 {PI_DEVICE_SIM, -2, {0, 0}, {0, 0, 0}, "use 0 to 8"},
                  {PI_DEVICE_SIM, 9, {0, 0}, {0, 0, 0}, "use 0 to 8"},
                  {PI_DEVICE_SIM, 2, {1, 1}, {0, 0, 0}, "device 1: it is listed twice"},
                  {PI_DEVICE_SIM, 1, {-1, 0}, {0, 0, 0}, "device -1: use 0 or more"},
@@ -504,7 +504,7 @@ static void test_no_memory_for_two_devices(void **state) {
     float *expected = answer_of_cpu();
     assert_true(check(&o, expected, &p));
     mem_free(expected);
-    o.n_devices = 0;
+    o.n_devices = PI_DEVICES_AS_NEEDED;
     o.vram_budget = p.gpu_weights + p.gpu_scratch + p.gpu_kv + p.gpu_programs + p.gpu_runtime - 1;
     run_model r = run_open(MODEL_PATH, &o);
     pi_context_get_placement(r.context, &p);

@@ -171,14 +171,14 @@ static void test_reaches(void **state) {
 static void test_budgets(void **state) {
     (void)state;
     char options[128];
-    same_answer("--device sim:0 -v");
+    same_answer("--device sim -v");
     double weights = number_after("weights "), other = number_after("buffers ");
     other += number_after("KV cache ");
     same_answer("--device sim --vram-budget 0 -v");
     assert_false(says("gpu") || says("warning"));
     refused("--device sim --vram-budget 0.0001", "powerinfer: too little memory: simulated GPU: ");
     for (int quarters = 1; quarters <= 4; quarters++) {
-        snprintf(options, sizeof options, "--device sim:0 -v --vram-budget %.17g",
+        snprintf(options, sizeof options, "--device sim -v --vram-budget %.17g",
                  (other + weights * quarters / 4 + 1) / 1073741824);
         same_answer(options);
         double taken = number_after("weights ") + number_after("buffers ");
@@ -188,16 +188,6 @@ static void test_budgets(void **state) {
          * two tiles. */
         assert_true(number_after("weights ") >= weights * (quarters - 1.5) / 4);
     }
-    /* Without a number: one GPU if everything fits, else several. */
-    snprintf(options, sizeof options, "--device sim -v -ngl 99 --vram-budget %.17g",
-             (other + weights) / 1073741824);
-    same_answer(options);
-    assert_true(says("GPU 0: memory: ") && !says("GPU 1: memory: "));
-    snprintf(options, sizeof options, "--device sim -v -ngl 99 --vram-budget %.17g",
-             (other + weights - 16384) / 1073741824);
-    same_answer(options);
-    assert_true(says("GPU 0: memory: ") && says("GPU 1: memory: "));
-    assert_true(says("layers 1 to 1: attention on the gpu, "));
 }
 
 /* The first layer, or every layer, has no neurons: the minimum comes from another layer. */
