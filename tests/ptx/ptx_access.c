@@ -232,6 +232,10 @@ void ptx_atomic_max(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
     atomic(w, i, mask, true);
 }
 
+void ptx_nothing(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
+    (void)w, (void)i, (void)mask;
+}
+
 void ptx_fence(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
     (void)i;
     fence();

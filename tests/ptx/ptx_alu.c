@@ -62,10 +62,20 @@ static uint64_t insert(uint64_t a, uint64_t b, uint32_t at, uint32_t n, uint32_t
     return (b & ~field) | (a << at & field);
 }
 
-static uint32_t extract(uint32_t a, uint32_t at, uint32_t n) {
+static uint64_t extract(uint64_t a, uint32_t at, uint32_t n, uint32_t width) {
     at &= 0xff, n &= 0xff;
-    if (at >= 32 || n == 0) return 0;
-    return n < 32 ? a >> at & ((1u << n) - 1) : a >> at;
+    if (at >= width || n == 0) return 0;
+    return n < 64 ? a >> at & ((UINT64_C(1) << n) - 1) : a >> at;
+}
+
+/* Extended by the field's highest bit, of the bits that there are. */
+static uint64_t extract_signed(uint64_t a, uint32_t at, uint32_t n, uint32_t width) {
+    at &= 0xff, n &= 0xff;
+    if (n == 0) return 0;
+    const uint32_t last = at + n - 1 < width ? at + n - 1 : width - 1;
+    const uint64_t v = extract(a, at, n, width), sign = a >> last & 1;
+    const uint32_t known = at < width ? last + 1 - at : 0;
+    return sign && known < 64 ? v | ~UINT64_C(0) << known : v;
 }
 
 static float flush(float v) {

@@ -26,6 +26,7 @@ typedef struct decoder {
     ptx_module *m;
     ptx_kernel *k;
     ptx_symbols symbols;
+    ptx_symbols shared; /* variables of the module that were named, with their places */
     instance *in;
     uint32_t sink; /* register for unused results */
 } decoder;
@@ -111,6 +112,7 @@ static operand read_operand(decoder *d) {
     if (minus || read_special(d, w, &o)) return o;
     const ptx_symbol *s = ptx_symbols_find(&d->symbols, w, &index);
     if (!s) s = ptx_symbols_find(&d->m->globals, w, &index);
+    if (!s) s = find_shared(d, w);
     if (ptx_is(w, "_")) {
         o = (operand){.kind = OPERAND_REGISTER, .type = 'w', .at = d->sink};
     } else if (!s) {
@@ -478,6 +480,9 @@ static bool decode_control(decoder *d, ptx_insn *i, ptx_word name) {
         if (ptx_read_number(&d->r) != 0) ptx_wrong(&d->r, "a barrier other than 0", &name);
     } else if (ptx_is(name, "membar.sys") || ptx_is(name, "membar.gl")) {
         i->run = ptx_fence;
+    } else if (ptx_is(name, "griddepcontrol.wait") ||
+               ptx_is(name, "griddepcontrol.launch_dependents")) {
+        i->run = ptx_nothing; /* launches follow one another */
     } else if (ptx_is(name, "nanosleep.u32")) {
         i->run = ptx_nanosleep;
         read_register(d, 'w');
@@ -674,5 +679,6 @@ bool ptx_decode(ptx_module *m, ptx_kernel *k, ptx_function *f, ptx_error *error)
     decode_function(&d, f, NULL, 0, 0);
     emit(&d, &(ptx_insn){.guard = NO_GUARD, .kind = KIND_EXIT, .line = f->body.line});
     free(d.symbols.all);
+    free(d.shared.all);
     return !d.r.failed;
 }

@@ -192,6 +192,7 @@ void ptx_atomic_max(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_copy_begin(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_copy_wait(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_prefetch(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_nothing(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_fence(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_nanosleep(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_globaltimer(ptx_warp *w, const ptx_insn *i, uint32_t mask);

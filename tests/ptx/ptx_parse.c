@@ -49,6 +49,15 @@ static void read_global(ptx_reader *r, ptx_module *m) {
     }
 }
 
+/* .shared .align n .type name[size]; which kernels have it is known when they are decoded. */
+static void read_shared(ptx_reader *r, ptx_module *m) {
+    const ptx_variable v = ptx_read_variable(r);
+    ptx_expect(r, ";");
+    const ptx_symbol s = {
+        .name = v.name, .kind = SYMBOL_SHARED, .n_bytes = v.n_bytes, .at = v.align};
+    if (!r->failed && !ptx_symbols_add(&m->shared, s)) ptx_wrong(r, "no memory", NULL);
+}
+
 static void skip_parentheses(ptx_reader *r) {
     ptx_word w;
     do {
@@ -95,6 +104,8 @@ static void read_module(ptx_reader *r, ptx_module *m) {
             read_function(r, m, ptx_is(w, ".entry"));
         } else if (ptx_is(w, ".global") || ptx_is(w, ".const")) {
             read_global(r, m);
+        } else if (ptx_is(w, ".shared")) {
+            read_shared(r, m);
         } else if (!ptx_is(w, ".visible") && !ptx_is(w, ".weak") && !ptx_is(w, ",")) {
             ptx_wrong(r, "unexpected in a module", &w);
         }
@@ -158,6 +169,7 @@ void ptx_module_free(ptx_module *m) {
         free(bytes);
     }
     free(m->globals.all);
+    free(m->shared.all);
     free(m->functions);
     free(m->text);
     free(m->file);

@@ -84,6 +84,7 @@ struct ptx_module {
     ptx_function *functions;
     size_t n_functions, function_room;
     ptx_symbols globals;
+    ptx_symbols shared; /* of no function: `at` is the alignment */
     ptx_kernel *kernels;
 };
 

@@ -326,6 +326,46 @@ static void test_bits(void **state) {
     }
 }
 
+/* Fields of words and of pairs of words, with their sign and without, and beyond the end. */
+static void test_fields(void **state) {
+    (void)state;
+    static uint32_t data[N_WORDS];
+    rng r;
+    rng_seed(&r, 8);
+    for (int i = 0; i < 64; i++) data[i] = (uint32_t)rng_u64(&r);
+    expect_fine("ld.global.u32 %r5, [%rd3]; ld.global.u32 %r6, [%rd3+128];"
+                "mov.b64 %rd4, {%r5, %r6};"
+                "bfe.s32 %r8, %r5, 9, 11; st.global.u32 [%rd3+512], %r8;"
+                "bfe.s32 %r8, %r5, 28, 9; st.global.u32 [%rd3+640], %r8;"
+                "bfe.u64 %rd5, %rd4, 25, 14; st.global.u32 [%rd3+768], %rd5;"
+                "bfe.s64 %rd5, %rd4, 25, 14; st.global.u32 [%rd3+896], %rd5;"
+                "cvt.s8.s32 %r8, %r5; st.global.u32 [%rd3+1024], %r8;",
+                data, 64, 32);
+    for (int l = 0; l < 32; l++) {
+        const uint64_t a = data[l], pair = a | (uint64_t)data[32 + l] << 32;
+        const uint64_t field = a / 512 % 2048, top = a >> 28, wide = pair / (1 << 25) % (1 << 14);
+        assert_int_equal(data[128 + l], (uint32_t)(field < 1024 ? field : field - 2048));
+        assert_int_equal(data[160 + l], (uint32_t)(top < 8 ? top : top - 16));
+        assert_int_equal(data[192 + l], (uint32_t)wide);
+        assert_int_equal(data[224 + l], (uint32_t)(wide < 8192 ? wide : wide - 16384));
+        assert_int_equal(data[256 + l], (uint32_t)(int8_t)(a & 0xff));
+    }
+}
+
+/* A shared variable of the module is not the kernel's own at the same place. */
+static void test_module_shared(void **state) {
+    (void)state;
+    static uint32_t data[N_WORDS];
+    expect_fine("mov.u32 %r5, common; add.s32 %r5, %r5, %r2;"
+                "st.shared.u32 [%r5], %r1; st.shared.u32 [%r4], 7; bar.sync 0;"
+                "xor.b32 %r6, %r2, 4; mov.u32 %r7, common; add.s32 %r7, %r7, %r6;"
+                "ld.shared.u32 %r8, [%r7]; st.global.u32 [%rd3], %r8;",
+                data, 0, 64);
+    for (uint32_t l = 0; l < 64; l++) assert_int_equal(data[l], l ^ 1);
+    expect_fault("st.shared.u32 [common+252], %r1; mov.u32 %r5, common; ld.shared.u32 %r6, [%r5];",
+                 32, "data race");
+}
+
 static uint32_t float_bits(float v) {
     uint32_t bits;
     memcpy(&bits, &v, sizeof bits);
@@ -464,6 +504,8 @@ int main(void) {
                                        cmocka_unit_test(test_unknown),
                                        cmocka_unit_test(test_branches),
                                        cmocka_unit_test(test_bits),
+                                       cmocka_unit_test(test_fields),
+                                       cmocka_unit_test(test_module_shared),
                                        cmocka_unit_test(test_toward_zero),
                                        cmocka_unit_test(test_load_matrix),
                                        cmocka_unit_test(test_mma)};
