@@ -2,13 +2,12 @@
 #   make              builds build/powerinfer, the libraries and the GPU backends
 #   make run          builds the program only, then writes a story with the bundled model
 #   make test         builds everything with -Werror in build-test, runs all tests and the house rules
-#   make test-kernels compiles the GPU sources with nvcc and clang, runs their PTX in an interpreter
+#   make test-kernels compiles the GPU sources with clang, runs their PTX in an interpreter
 #   make test-sanitize   runs the tests under ASan + UBSan, then under TSan
 #   make asan | tsan  one of the two
 #   make test-arm     builds the tests for 64-bit ARM and runs them under qemu (Debian, Ubuntu)
 #   make test-cpus    runs the build on emulated older x86 CPUs
 #   make test-gpu     runs the device tests on a real GPU [DEVICE=cuda] [UNDER=compute-sanitizer]
-#   make cuda-all     builds the CUDA backend for every architecture that nvcc knows
 #   make check-hip    compiles the GPU sources as HIP for every AMD family, with a current clang
 #   make fuzz         runs each fuzz target for FUZZ_SECONDS (60) under ASan + UBSan
 #   make format | tidy | install [PREFIX=/usr/local] | clean
@@ -44,22 +43,21 @@ CTEST = ctest --output-on-failure --no-tests=error
 # the program itself, which the system cannot run without an emulator.
 ARM_KERNELS = ^(kernel|ops|attention|engine_sparse|golden|novella)$$
 
-.PHONY: all configured deps test-deps run test test-kernels test-sanitize asan tsan test-arm test-cpus test-gpu cuda-all \
+.PHONY: all configured deps test-deps run test test-kernels test-sanitize asan tsan test-arm test-cpus test-gpu \
         check-hip fuzz format tidy install clean
 
-# Files that exist where a GPU's driver is loaded.
-HAS_NVIDIA = $(wildcard /proc/driver/nvidia/version /dev/dxg)
-HAS_AMD    = $(wildcard /dev/kfd)
+# A file that exists where AMD's driver is loaded.
+HAS_AMD = $(wildcard /dev/kfd)
 
 all: configured
 	@$(call build,build)
 
-# Without the tests, which need cmocka. A GPU backend takes minutes to compile, so only the backends
-# of installed GPUs are built.
+# Without the tests, which need cmocka. The HIP backend takes minutes to compile, so it is built only
+# where there is such a GPU.
 configured: deps
 	@$(call drop_foreign,build)
 	@[ -f build/CMakeCache.txt ] || $(call configure,release,build,-DPI_TESTS=OFF \
-	    -DPI_CUDA=$(if $(HAS_NVIDIA),auto,off) -DPI_HIP=$(if $(HAS_AMD),auto,off))
+	    -DPI_HIP=$(if $(HAS_AMD),auto,off))
 
 deps:
 	@scripts/install-deps.sh
@@ -72,17 +70,16 @@ run: configured
 	@$(call build,build) --target powerinfer
 	build/powerinfer run -m $(MODEL) -p "$(PROMPT)" -n 100 --display-prompt --device cpu
 
-# Tests have a separate build folder and never recompile what `make` built. It has no CUDA or HIP
-# backend, which take minutes to compile: `make test-kernels` and `make test-gpu` build them.
+# Tests have a separate build folder and never recompile what `make` built. It has no kernels for
+# real GPUs, which take minutes to compile: `make test-kernels` and `make test-gpu` build them.
 test: test-deps
 	@$(call configure,test,build-test,)
 	@$(call build,build-test)
 	@cd build-test && $(CTEST) -j $(JOBS)
 
-# sm_80 is the oldest architecture with all instructions that the kernels use.
 test-kernels: test-deps
 	@scripts/install-deps.sh --kernels
-	@$(call configure,test,build-kernels,-DPI_CUDA=auto -DPI_CUDA_ARCHS=80 -DPI_TEST_KERNELS=ON)
+	@$(call configure,test,build-kernels,-DPI_CUDA=auto -DPI_TEST_KERNELS=ON)
 	@$(call build,build-kernels) --target kernel_tests
 	@cd build-kernels && $(CTEST) -j $(JOBS) -L '^kernels$$'
 
@@ -116,17 +113,12 @@ test-cpus: test-deps
 
 # Tests run one after the other, since they measure and share the device. Without a device, it fails.
 test-gpu: test-deps
-	@$(call configure,test,build-gpu,-DPI_CUDA=auto -DPI_HIP=auto -DPI_CUDA_ARCHS=common \
+	@$(call configure,test,build-gpu,-DPI_CUDA=auto -DPI_HIP=auto \
 	    -DPI_TEST_DEVICE=$(DEVICE) -DPI_TEST_UNDER="$(UNDER)")
 	@$(call build,build-gpu)
 	@build-gpu/powerinfer inspect --devices | grep '^$(DEVICE)' | tee build-gpu/devices.txt
 	@grep -q '^$(DEVICE) [0-9]' build-gpu/devices.txt
 	@cd build-gpu && $(CTEST) -L '^device$$'
-
-# A separate folder: the everyday build keeps the common architectures.
-cuda-all: deps
-	@cmake -B build-cuda $(GENERATOR) -DPI_TESTS=OFF -DPI_CUDA=on -DPI_CUDA_ARCHS=all
-	@cmake --build build-cuda --parallel $(JOBS) --target powerinfer_cuda
 
 check-hip:
 	@scripts/check-hip.sh
@@ -152,4 +144,4 @@ install: all
 	cmake --install build --strip --prefix "$(PREFIX)"
 
 clean:
-	rm -rf build build-test build-kernels build-gpu build-debug build-asan build-tsan build-arm build-cuda
+	rm -rf build build-test build-kernels build-gpu build-debug build-asan build-tsan build-arm

@@ -4,7 +4,7 @@
 #   scripts/install-deps.sh           for `make` and `make run`
 #   scripts/install-deps.sh --tests   also for `make test`
 #   scripts/install-deps.sh --cpus    also for `make test-cpus`: an emulator of older CPUs
-#   scripts/install-deps.sh --kernels also for `make test-kernels`: clang for AMD's GPUs
+#   scripts/install-deps.sh --kernels also for `make test-kernels`: headers of AMD's GPUs
 #   scripts/install-deps.sh --arm     for `make test-arm`: a cross compiler, an emulator, and two
 #                                     libraries for arm64 (Debian and Ubuntu only)
 set -eu
@@ -26,6 +26,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 # Required for any build; the lists below also have packages for some models and for tests.
 has_compiler() { have cc || have gcc || have clang; }
+has_clang() { have clang-19 || have clang-20 || have clang-21 || have clang-18 || have clang-17 || have clang-16; }
 has_builder() { have ninja || have make; }
 has_library() { have pkg-config && pkg-config --exists "$1"; }
 
@@ -74,13 +75,16 @@ if have apt-get && have dpkg-query; then
         have glpsol || want glpk-utils # exact solver, reference for placements
         have clang-format || have clang-format-14 || want clang-format
     fi
-    if [ "$kernels" = yes ]; then # these releases have the packages
-        case $(. /etc/os-release && echo "${VERSION_CODENAME:-}") in
-        bookworm | trixie)
-            have clang-19 || want clang-19
-            want libamdhip64-dev ;;
-        esac
-    fi
+    # Kernels for NVIDIA's GPUs, and their tests; releases that have the packages.
+    release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    case $release in
+    bookworm | trixie | noble) [ "$arm" = yes ] || has_clang || want clang-19 ;;
+    esac
+    case $kernels:$release in
+    yes:bookworm | yes:trixie)
+        have clang-19 || want clang-19
+        want libamdhip64-dev ;;
+    esac
     [ -n "$missing" ] || exit 0
     echo "installing:$missing" >&2
     as_root=

@@ -12,6 +12,10 @@
 #include "os_file.h"
 #include "powerinfer.h"
 
+#if GPU_BUILT_CUDA
+#include "driver_backend.h"
+#endif
+
 #ifndef GPU_INSTALL_FOLDER
 #error "GPU_INSTALL_FOLDER and GPU_INSTALL_LIBDIR are set by the build"
 #endif
@@ -95,6 +99,10 @@ pi_status gpu_library_open(const char *name, const char *folder, gpu_library *ou
     const int n_below = (int)(sizeof below / sizeof below[0]);
     bool found = false;
     *out = (gpu_library){0};
+#if GPU_BUILT_CUDA /* in this library */
+    out->backend = driver_backend(name);
+    if (out->backend) return PI_OK;
+#endif
     if (folder) {
         pi_status status = try_folder(folder, "", name, out, &found, err);
         if (found) return status;

@@ -946,6 +946,5 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_overlap),
     CASE_TEST(test_loading),
     CASE_TEST(test_real_backends),
-    CASE_TEST(test_code),
 };
 CASE_MAIN(tests)

@@ -20,21 +20,14 @@ endforeach()
 # gpu_backend(NAME compiler flags link_flags): libpowerinfer_NAME.so next to the program.
 function(gpu_backend name compiler flags link_flags)
     set(folder ${CMAKE_CURRENT_BINARY_DIR}/${name})
-    set(keep)
     file(MAKE_DIRECTORY ${folder})
-    if(name STREQUAL "cuda" AND PI_TESTS) # tests/ptx interprets it
-        set_property(GLOBAL PROPERTY PI_CUDA_PTX ${ptx})
-        set_property(GLOBAL PROPERTY PI_CUDA_PTX_FLAGS "${ptx_flags} ${GPU_INCLUDES}")
-        set(keep -DPTX=${folder}/ptx -DPTX_ARCH=${ptx})
-        file(MAKE_DIRECTORY ${folder}/ptx)
-    endif()
     set(objects)
     foreach(source IN LISTS GPU_DEVICE_SOURCES)
         get_filename_component(file ${source} NAME_WE)
         set(object ${folder}/${file}.o)
         add_custom_command(OUTPUT ${object} DEPENDS ${source} ${GPU_HEADERS}
             COMMAND ${CMAKE_COMMAND} -DCOMPILER=${compiler} "-DFLAGS=${flags} ${GPU_INCLUDES}"
-                    -DSOURCE=${source} -DOBJECT=${object} ${keep}
+                    -DSOURCE=${source} -DOBJECT=${object}
                     -P ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_compile.cmake
             COMMENT "Building ${name} object ${file}.o" VERBATIM)
         list(APPEND objects ${object})

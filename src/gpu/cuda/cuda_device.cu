@@ -252,7 +252,6 @@ static pi_status cuda_open(int index, const gpu_host *host, const gpu_open_optio
         host->free(d);
         return status;
     }
-    warn_of_translation(index, host);
     status = load_kernels(d, err);
     if (status) {
         cuda_close(d);
@@ -427,7 +426,6 @@ const gpu_backend *powerinfer_gpu_backend(void) {
     return &backend;
 }
 
-#if defined(GPU_HIP)
 #define TEXT_OF(...) #__VA_ARGS__
 #define TEXT(...)    TEXT_OF(__VA_ARGS__)
 extern "C" PI_API const char *powerinfer_gpu_targets(void);

@@ -10,7 +10,6 @@
 
 enum { BUS_TEXT = 32 };
 
-#if defined(GPU_HIP)
 static bool read_number(const char *bus, const char *name, uint64_t *out) {
     char path[128], text[32];
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/%s", bus, name);

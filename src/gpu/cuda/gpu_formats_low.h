@@ -12,12 +12,12 @@
 /* Code books stay packed: extracting a byte takes few instructions. */
 #define GPU_GRID_POINT(v) (uint16_t)(v)
 #define GPU_GRID_ROW(...) QUANT_GRID_ROW(GPU_GRID_POINT, __VA_ARGS__)
-static __device__ const uint16_t gpu_grid_iq2_xxs[256] = {QUANT_GRID_IQ2_XXS(GPU_GRID_ROW)};
-static __device__ const uint16_t gpu_grid_iq2_xs[512] = {QUANT_GRID_IQ2_XS(GPU_GRID_ROW)};
-static __device__ const uint16_t gpu_grid_iq2_s[1024] = {QUANT_GRID_IQ2_S(GPU_GRID_ROW)};
-static __device__ const uint16_t gpu_grid_iq1[2048] = {QUANT_GRID_IQ1(GPU_GRID_ROW)};
-static __device__ const uint16_t gpu_grid_iq3_xxs[256] = {QUANT_GRID_IQ3_XXS(GPU_GRID_ROW)};
-static __device__ const uint16_t gpu_grid_iq3_s[512] = {QUANT_GRID_IQ3_S(GPU_GRID_ROW)};
+static __device__ GPU_TABLE uint16_t gpu_grid_iq2_xxs[256] = {QUANT_GRID_IQ2_XXS(GPU_GRID_ROW)};
+static __device__ GPU_TABLE uint16_t gpu_grid_iq2_xs[512] = {QUANT_GRID_IQ2_XS(GPU_GRID_ROW)};
+static __device__ GPU_TABLE uint16_t gpu_grid_iq2_s[1024] = {QUANT_GRID_IQ2_S(GPU_GRID_ROW)};
+static __device__ GPU_TABLE uint16_t gpu_grid_iq1[2048] = {QUANT_GRID_IQ1(GPU_GRID_ROW)};
+static __device__ GPU_TABLE uint16_t gpu_grid_iq3_xxs[256] = {QUANT_GRID_IQ3_XXS(GPU_GRID_ROW)};
+static __device__ GPU_TABLE uint16_t gpu_grid_iq3_s[512] = {QUANT_GRID_IQ3_S(GPU_GRID_ROW)};
 
 #define low_point_iq2_xxs low_point_iq2
 #define low_point_iq2_xs  low_point_iq2

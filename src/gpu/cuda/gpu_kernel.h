@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "gpu.h"
+#include "gpu_fault.h"
 
 enum { GPU_WARP = 32 };
 
@@ -31,6 +32,14 @@ enum { GPU_WARP = 32 };
 #define GPU_NOINLINE __noinline__
 #else
 #define GPU_NOINLINE __attribute__((noinline))
+#endif
+
+/* Of a table that lanes read at different places: not `const` where that means constant memory,
+ * which serves one address at a time. */
+#if defined(GPU_CLANG) && !defined(GPU_HIP)
+#define GPU_TABLE
+#else
+#define GPU_TABLE const
 #endif
 
 #if defined(GPU_SIM)
@@ -196,7 +205,7 @@ typedef void (*gpu_caller)(gpu_any_kernel kernel, const void *args);
 template <class A> static void gpu_call(gpu_any_kernel kernel, const void *args) {
     reinterpret_cast<void (*)(A)>(kernel)(*static_cast<const A *>(args));
 }
-#else
+#elif defined(GPU_HIP)
 typedef const void *gpu_any_kernel;
 typedef void (*gpu_caller)(void); /* not needed */
 template <class A> static void gpu_call() {}
@@ -226,6 +235,21 @@ template <auto function, class A>
 static void gpu_launch(gpu_stream *s, const gpu_grid &grid, const A &args) {
     gpu_launch_any(s, grid, gpu_kernel_of<function, A>::kernel, &args, sizeof args);
 }
+#else
+template <auto function, class A> struct gpu_kernel_of { static driver_kernel kernel; };
+template <auto function, class A>
+driver_kernel gpu_kernel_of<function, A>::kernel(gpu_host_name<function>());
+
+template <auto function, class A>
+static void gpu_launch(gpu_stream *s, const gpu_grid &grid, const A &args) {
+    const unsigned blocks[3] = {grid.x, grid.y, grid.z};
+    driver_launch(s, gpu_kernel_of<function, A>::kernel.number, blocks, grid.threads, &args);
+}
+#endif
+
+/* Whether two types are the same. */
+template <class A, class B> struct gpu_same { static constexpr bool value = false; };
+template <class A> struct gpu_same<A, A> { static constexpr bool value = true; };
 
 /* ---- shared by kernels ----------------------------------------------------------------------- */
 
@@ -241,6 +265,8 @@ static __device__ __forceinline__ int gpu_lane() {
 static __device__ __forceinline__ int gpu_here(int v) {
 #if defined(GPU_HIP)
     asm volatile("" : "+v"(v));
+#elif defined(GPU_CLANG)
+    asm volatile("" : "+r"(v));
 #endif
     return v;
 }
@@ -248,6 +274,8 @@ static __device__ __forceinline__ int gpu_here(int v) {
 static __device__ __forceinline__ int gpu_same_here(int v) {
 #if defined(GPU_HIP)
     asm volatile("" : "+s"(v));
+#elif defined(GPU_CLANG)
+    asm volatile("" : "+r"(v));
 #endif
     return v;
 }

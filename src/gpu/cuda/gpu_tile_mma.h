@@ -78,7 +78,7 @@ template <class F, bool transposed> struct tile_weights<F, transposed, true> {
 
     static __device__ __forceinline__ const uint8_t *row_of(const gpu_mat &w, int64_t o0,
                                                             int64_t k0) {
-        const int64_t row = (transposed ? k0 : o0) + gpu_lane();
+        const int64_t row = (transposed ? k0 : o0) + gpu_here(gpu_lane());
         return gpu_row<F>(w, row < w.n_out ? row : w.n_out - 1);
     }
     static __device__ __forceinline__ int64_t unit_of(const gpu_mat &w, int64_t o0, int64_t k0,

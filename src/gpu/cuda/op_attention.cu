@@ -29,8 +29,6 @@
  * the parts of its queries, in a fixed order. */
 #include <assert.h>
 
-#include <type_traits>
-
 #include "gpu_attention.h"
 #include "gpu_rope.h"
 #include "op_table.h"
@@ -449,7 +447,7 @@ static __device__ __forceinline__ void merge_head(const gpu_attention &a, int64_
  * threads would spill. One block of 512 threads fits. */
 template <class K, class V, int DIM> struct attn_blocks {
     template <class C> static constexpr bool has() {
-        return std::is_same<K, C>::value || std::is_same<V, C>::value;
+        return gpu_same<K, C>::value || gpu_same<V, C>::value;
     }
     static const bool decodes = has<gpu_cache_q8_0>() || has<gpu_cache_any>();
     static const int n = DIM > 128 ? 1 : decodes ? 2 : 0;
@@ -579,7 +577,7 @@ static void launch(gpu_stream *s, const gpu_attention &a) {
  * because floats take many registers. */
 template <class K, class V, int DIM>
 static void launch_heads(gpu_stream *s, const gpu_attention &a) {
-    if constexpr (std::is_same<K, V>::value) {
+    if constexpr (gpu_same<K, V>::value) {
         if (a.n_head == a.kv.n_head_kv)
             launch<K, V, 1, DIM>(s, a);
         else

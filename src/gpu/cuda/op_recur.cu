@@ -42,11 +42,12 @@ static __global__ void __launch_bounds__(THREADS) conv_kernel(gpu_conv a) {
     if (col.at != 0 || i >= a.n) return;
     const float *taps = i < a.part ? a.taps[0] : i < 2 * a.part ? a.taps[1] : a.taps[2];
     const int skip = TAPS - a.n_taps;
+    const int64_t tap = i % a.part * a.n_taps;
     float w[TAPS], x[TAPS];
     GPU_UNROLL
     for (int j = 0; j < TAPS; j++) {
         const int64_t old = a.at + (j - skip - 1) * a.n + i;
-        w[j] = j >= skip ? taps[i % a.part * a.n_taps + j - skip] : 0.0f;
+        w[j] = j >= skip ? taps[tap + j - skip] : 0.0f;
         x[j] = j > skip && col.state_from ? col.state_from[old] : 0.0f;
     }
     const float bias = a.bias ? a.bias[i] : 0.0f;

@@ -3,8 +3,6 @@
 #ifndef GPU_CUDA_OP_TABLE_H
 #define GPU_CUDA_OP_TABLE_H
 
-#include <type_traits>
-
 #include "gpu.h"
 
 #define GPU_OP_DECLARE(name, NAME, args) void gpu_op_##name(gpu_stream *s, const args *a);
@@ -41,7 +39,7 @@ GPU_OPS(GPU_OP_DECLARE, GPU_OP_DECLARE_N)
 
 /* Declares a member's function; below, its address and a comma. */
 #define GPU_MEMBER_DECLARE(prefix, name)                                                           \
-    std::remove_pointer<decltype(gpu_backend::name)>::type prefix##_##name;
+    gpu_pointed<decltype(gpu_backend::name)>::type prefix##_##name;
 #define GPU_MEMBER_ADDRESS(prefix, name) prefix##_##name,
 
 #endif

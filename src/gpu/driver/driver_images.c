@@ -1,0 +1,125 @@
+/* driver_images.c: the kernels of a device: PTX, which NVIDIA's driver translates for the GPU and
+ * keeps translated (in ~/.nv/ComputeCache). The library has it compressed, an image for each source
+ * file and architecture. */
+#include "driver_images.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "driver.h"
+#include "inflate.h"
+#include "mem.h"
+
+enum { MAX_FILES = 64, NAME_BYTES = 512 };
+/* CUjit_option: where the translator says what is wrong. */
+enum { JIT_ERROR_LOG = 5, JIT_ERROR_LOG_BYTES = 6, LOG_BYTES = 400 };
+enum { OVERLAP_ARCH = 90 }; /* kernels of this and later ones wait by griddepcontrol */
+/* Loading what was translated before takes less. */
+static const double TRANSLATION_S = 1.0;
+
+/* The newest architecture whose code runs on the device: PTX runs on its own and later ones. 0:
+ * none. */
+static int best_arch(int capability) {
+    int best = 0;
+    for (size_t i = 0; i < driver_n_images; i++) {
+        const int arch = driver_images[i].arch;
+        if (arch <= capability && arch > best) best = arch;
+    }
+    return best;
+}
+
+static pi_status load_module(driver_vendor *v, const driver_image *image, driver_module *out,
+                             pi_error *err) {
+    const size_t n_bytes = (size_t)(image->end - image->bytes);
+    const uint8_t *size = image->end - 4;
+    const size_t n_text = size[0] | (size_t)size[1] << 8 | (size_t)size[2] << 16 |
+                          (size_t)size[3] << 24;
+    char log[LOG_BYTES] = "";
+    int options[] = {JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES};
+    void *values[] = {log, (void *)(uintptr_t)sizeof log};
+    uint8_t *text = mem_alloc(n_text + 1);
+    if (!text) return error_nomem(err, n_text + 1, image->file);
+    text[n_text] = '\0';
+    pi_status status = inflate_gzip(image->bytes, n_bytes, text, n_text, err);
+    const int e = status ? DRIVER_OK : v->calls.module_load(out, text, 2, options, values);
+    mem_free(text);
+    if (e == DRIVER_OK) return status;
+    status = driver_error(v, err, e, "cannot load kernels");
+    return log[0] ? error_prefix(err, status, "%s: %s", image->file, log) : status;
+}
+
+/* "_ZL26__device_stub__norm_kernel8gpu_norm" is the host's function of the kernel
+ * "_ZL11norm_kernel8gpu_norm": the mark is a part of the name that the number counts. */
+static bool kernel_name(const char *host_name, char name[NAME_BYTES]) {
+    static const char mark[] = "__device_stub__";
+    const char *at = strstr(host_name, mark);
+    size_t n_prefix = at ? (size_t)(at - host_name) : 0;
+    while (n_prefix > 0 && host_name[n_prefix - 1] >= '0' && host_name[n_prefix - 1] <= '9')
+        n_prefix--;
+    if (!at) return false;
+    const int n = snprintf(name, NAME_BYTES, "%.*s%ld%s", (int)n_prefix, host_name,
+                           strtol(host_name + n_prefix, NULL, 10) - (long)strlen(mark),
+                           at + strlen(mark));
+    return n > 0 && n < NAME_BYTES;
+}
+
+/* Kernels of a file follow each other on the list: the module of the last one is tried first. */
+static pi_status find_function(driver_vendor *v, const driver_kernel *k,
+                               const driver_module *modules, size_t n_modules, size_t *last,
+                               driver_function *out, pi_error *err) {
+    char name[NAME_BYTES];
+    int e = DRIVER_NOT_FOUND;
+    if (!kernel_name(k->host_name, name))
+        return error_set(err, PI_ERR_DEVICE, "not a kernel: %s", k->host_name);
+    for (size_t i = 0; i < n_modules && e == DRIVER_NOT_FOUND; i++) {
+        const size_t at = (*last + i) % n_modules;
+        e = v->calls.module_function(out, modules[at], name);
+        if (e == DRIVER_OK) *last = at;
+    }
+    if (e == DRIVER_OK) return PI_OK;
+    const pi_status status = driver_error(v, err, e, "cannot load a kernel");
+    return error_prefix(err, status, "%s", name);
+}
+
+static void warn_of_translation(const char *arch, const gpu_host *host) {
+    char line[160];
+    snprintf(line, sizeof line,
+             "the driver translates the kernels for %s, once: this start takes longer", arch);
+    host->warn(line);
+}
+
+pi_status driver_load_kernels(driver_vendor *v, int index, const char *arch, int capability,
+                              const gpu_host *host, pi_error *err) {
+    driver_slot *slot = &v->slots[index];
+    driver_module modules[MAX_FILES];
+    size_t n_modules = 0, last = 0;
+    const int best = best_arch(capability);
+    const double start = clock_seconds();
+    bool warned = false;
+    pi_status status = PI_OK;
+    if (best == 0)
+        return error_set(err, PI_ERR_UNSUPPORTED, "no kernels for this GPU: %s: %s is too old",
+                         v->name, arch);
+    for (size_t i = 0; i < driver_n_images && n_modules < MAX_FILES && status == PI_OK; i++) {
+        if (driver_images[i].arch != best) continue;
+        status = load_module(v, &driver_images[i], &modules[n_modules++], err);
+        if (!warned && clock_seconds() - start > TRANSLATION_S) {
+            warn_of_translation(arch, host);
+            warned = true;
+        }
+    }
+    const size_t n = driver_kernels ? driver_kernels->number + 1 : 0;
+    driver_function *functions = status ? NULL : mem_alloc(n * sizeof *functions);
+    if (!status && !functions) status = error_nomem(err, n * sizeof *functions, "kernels");
+    for (const driver_kernel *k = driver_kernels; k && status == PI_OK; k = k->next)
+        status = find_function(v, k, modules, n_modules, &last, &functions[k->number], err);
+    if (status) {
+        mem_free(functions);
+        return status;
+    }
+    slot->functions = functions;
+    slot->overlaps = best >= OVERLAP_ARCH && v->calls.launch_with;
+    return PI_OK;
+}
