@@ -50,12 +50,6 @@ typedef struct gpu_host {
     void (*warn)(const char *line); /* a line for the user */
 } gpu_host;
 
-/* Whether machine code for compute capability `code` (89) runs on a GPU of capability major.minor:
- * major must be equal, minor at least that of the code. */
-static inline bool gpu_code_runs(int code, int major, int minor) {
-    return code / 10 == major && code % 10 <= minor;
-}
-
 typedef struct gpu_info {
     char name[128];                     /* "NVIDIA GeForce RTX 4090" */
     char arch[32];                      /* "sm_89", "gfx1100", "sim" */

@@ -29,8 +29,8 @@ extern "C" {
 #endif
 
 /* For functions that kernels also call. */
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define GPU_BOTH static inline __host__ __device__
+#if defined(__CUDA__) || defined(__HIP__) /* clang; NVIDIA and AMD GPUs */
+#define GPU_BOTH static inline __attribute__((host, device))
 #else
 #define GPU_BOTH static inline
 #endif

@@ -752,16 +752,6 @@ static void test_real_backends(void **state) {
     }
 }
 
-static void test_code(void **state) {
-    (void)state;
-    assert_true(gpu_code_runs(86, 8, 6));
-    assert_true(gpu_code_runs(80, 8, 9));
-    assert_false(gpu_code_runs(89, 8, 6));
-    assert_false(gpu_code_runs(75, 8, 0));
-    assert_true(gpu_code_runs(120, 12, 1));
-    assert_non_null(gpu_host_default()->warn);
-}
-
 /* A stream waits for another stream, which waits for the host: its work does not run before. */
 static void test_streams_wait(void **state) {
     (void)state;

@@ -1,4 +1,4 @@
-/* ptx.h: runs kernels from PTX text, as nvcc emits it, on the CPU, and reports their faults:
+/* ptx.h: runs kernels from PTX text, as compilers emit it, on the CPU, and reports their faults:
  * misaligned accesses, accesses outside of allocations, reads of uninitialized memory, and data
  * races of two threads or two blocks. README.md lists faults that it cannot detect.
  *

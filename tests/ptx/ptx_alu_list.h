@@ -1,4 +1,4 @@
-/* ptx_alu_list.h: operations between registers, as nvcc emits them. OP1, OP2, OP3: name, PTX
+/* ptx_alu_list.h: operations between registers, as compilers emit them. OP1, OP2, OP3: name, PTX
  * mnemonic, types of destination and sources, value of a lane from a, b and c. 16-bit values are in
  * 32-bit registers, whose upper half is undefined. TEST: a predicate from a and b. MASK: a
  * predicate from predicates, all lanes at once. Included twice, for functions and for the table. */

@@ -99,6 +99,25 @@ static bool read_special(decoder *d, ptx_word w, operand *o) {
     return false;
 }
 
+/* A shared variable of the module: it gets its place in the kernel when it is named first. NULL:
+ * there is none. */
+static const ptx_symbol *find_shared(decoder *d, ptx_word name) {
+    uint32_t index;
+    const ptx_symbol *s = ptx_symbols_find(&d->shared, name, &index);
+    if (s) return s;
+    s = ptx_symbols_find(&d->m->shared, name, &index);
+    if (!s) return NULL;
+    ptx_symbol placed = *s;
+    const uint32_t align = (uint32_t)s->at;
+    placed.at = (d->k->n_shared + align - 1) / align * align;
+    d->k->n_shared = (uint32_t)placed.at + s->n_bytes;
+    if (!ptx_symbols_add(&d->shared, placed)) {
+        ptx_wrong(&d->r, "no memory", NULL);
+        return NULL;
+    }
+    return ptx_symbols_find(&d->shared, name, &index);
+}
+
 /* Parses a register, a number, or a variable, whose value is its address in its space. */
 static operand read_operand(decoder *d) {
     operand o = {.kind = OPERAND_NUMBER};

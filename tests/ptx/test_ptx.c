@@ -15,7 +15,8 @@
 enum { N_WORDS = 4096 };
 
 /* A kernel whose parameter is the address of N_WORDS words, in %rd1; %r1 is the thread. */
-static const char head[] = ".version 9.0\n.target sm_80\n.address_size 64\n"
+static const char head[] = ".version 9.0\n.target sm_80\n.address_size 64 "
+                           ".shared .align 16 .b8 common[256];\n"
                            ".entry test(\n\t.param .u64 data\n)\n{\n"
                            "\t.reg .pred %p<8>;\n\t.reg .b32 %r<40>;\n\t.reg .b64 %rd<16>;\n"
                            "\t.reg .f32 %f<8>;\n"

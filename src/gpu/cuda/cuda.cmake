@@ -1,9 +1,4 @@
-# The CUDA backend, if nvcc is installed. A custom command compiles each file, because CMake's CUDA
-# language stops the whole configuration when a toolkit does not support its host compiler. Without a
-# toolkit the rest of the build does not change.
-set(PI_CUDA auto CACHE STRING "CUDA backend: auto (if nvcc is found), on, off")
-set(PI_CUDA_ARCHS common CACHE STRING
-    "compute capabilities to build for (75,89,120), `common` or `all` that nvcc knows")
+# The HIP backend, if hipcc is installed. A custom command compiles each file.
 set(PI_HIP auto CACHE STRING "HIP backend: auto (if hipcc is found), on, off")
 file(GLOB GPU_HEADERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h
     ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.h ${CMAKE_CURRENT_SOURCE_DIR}/hip/*.h)
@@ -57,54 +52,6 @@ function(gpu_wanted variable option program what)
         set(${variable} TRUE PARENT_SCOPE)
     endif()
 endfunction()
-
-# ---- CUDA
-find_program(PI_NVCC nvcc HINTS $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
-gpu_wanted(build_cuda "${PI_CUDA}" "${PI_NVCC}" "the CUDA backend")
-if(build_cuda)
-    execute_process(COMMAND ${PI_NVCC} --list-gpu-code OUTPUT_VARIABLE known
-                    COMMAND_ERROR_IS_FATAL ANY)
-    string(REGEX MATCHALL "[0-9]+" known "${known}")
-    if(PI_CUDA_ARCHS STREQUAL "all")
-        set(archs ${known})
-    elseif(PI_CUDA_ARCHS STREQUAL "common") # Turing, A100, RTX 30, RTX 40, H100, B200, RTX 50
-        set(archs)
-        foreach(arch IN ITEMS 75 80 86 89 90 100 120)
-            if(arch IN_LIST known)
-                list(APPEND archs ${arch})
-            endif()
-        endforeach()
-    else()
-        string(REGEX MATCHALL "[0-9]+" archs "${PI_CUDA_ARCHS}")
-    endif()
-    list(JOIN archs ", " archs_list)
-    file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/cuda/gpu_code.h
-        CONTENT "#define GPU_CODE_FOR @archs_list@ /* machine code of this build */\n" @ONLY)
-    # Machine code runs on GPUs of its capability and later minors. For all other GPUs the driver
-    # compiles PTX: for Ampere, the first with all instructions of the kernels (bfloat16,
-    # asynchronous copies), or for the oldest of the list if newer. Only Turing is older than Ampere,
-    # and it has one capability.
-    list(GET archs 0 ptx)
-    if(ptx LESS 80)
-        set(ptx 80)
-    endif()
-    set(ptx_flags "-std=c++17 -O3 -I${CMAKE_CURRENT_BINARY_DIR}/cuda")
-    if(CMAKE_BUILD_TYPE STREQUAL "Release")
-        string(APPEND ptx_flags " -DNDEBUG")
-    endif()
-    set(flags "${ptx_flags} -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden,-Wall")
-    execute_process(COMMAND ${PI_NVCC} --help OUTPUT_VARIABLE nvcc_help)
-    list(LENGTH archs n_archs)
-    if(nvcc_help MATCHES "--compress-mode" AND n_archs GREATER 1) # takes a seventh of the time
-        string(APPEND flags " --compress-mode=size")
-    endif()
-    foreach(arch IN LISTS archs)
-        string(APPEND flags " -gencode arch=compute_${arch},code=sm_${arch}")
-    endforeach()
-    string(APPEND flags " -gencode arch=compute_${ptx},code=compute_${ptx}")
-    gpu_backend(cuda ${PI_NVCC} "${flags}"
-        "-shared -cudart static -Xlinker --exclude-libs,ALL -Xlinker -z,defs")
-endif()
 
 # ---- HIP: compiles the CUDA files with an alias header
 find_program(PI_HIPCC hipcc HINTS /opt/rocm/bin)

@@ -8,9 +8,6 @@
 #include <unistd.h>
 
 #include "cuda_backend.h"
-#if __has_include("gpu_code.h")
-#include "gpu_code.h" /* written by the build, for CUDA */
-#endif
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
@@ -172,29 +169,6 @@ static void cuda_host_free(gpu_device *d, gpu_pinned *p) {
     const gpu_put_off m = {d, d->index, *p, nullptr, 0};
     if (p->host) gpu_frees.put(m);
     *p = gpu_pinned();
-}
-
-/* When the build has no machine code for a GPU, the driver compiles the PTX of the kernels once, in
- * about 20 seconds, and caches the result. HIP has no such translation. */
-static void warn_of_translation(int index, const gpu_host *host) {
-#if defined(GPU_CODE_FOR)
-    static const int codes[] = {GPU_CODE_FOR};
-    int major = 0, minor = 0;
-    char line[256];
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index) != cudaSuccess ||
-        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index) != cudaSuccess)
-        return;
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        if (gpu_code_runs(codes[i], major, minor)) return;
-    snprintf(line, sizeof line,
-             "no machine code for sm_%d%d in this build: the driver compiles the kernels, which "
-             "makes the first start slow; to avoid this, build with -DPI_CUDA_ARCHS=%d%d",
-             major, minor, major, minor);
-    host->warn(line);
-#else
-    (void)index;
-    (void)host;
-#endif
 }
 
 static void cuda_close(gpu_device *d) {

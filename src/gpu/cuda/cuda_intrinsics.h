@@ -2,21 +2,8 @@
 #ifndef GPU_CUDA_CUDA_INTRINSICS_H
 #define GPU_CUDA_CUDA_INTRINSICS_H
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-
-/* Names of the backend, and of a device's architecture. */
-#define GPU_BACKEND_NAME "cuda"
-#define GPU_ARCH_NAME(text, properties)                                                            \
-    snprintf(text, sizeof text, "sm_%d%d", (properties).major, (properties).minor)
-#define GPU_HAS_TENSOR_CORES(properties) ((properties).major >= 7)
-/* Transfers of a memory pin per clock that the runtime reports. */
-#define GPU_TRANSFERS(arch)            2.0
-#define GPU_GRAPH_UPLOAD(exec, stream) cudaGraphUpload(exec, stream)
-/* Ordinary memory: writes of another device are visible at once. */
-#define GPU_MALLOC_SHARED(p, n_bytes) cudaMalloc(p, n_bytes)
-#define GPU_CLOCK_KHZ(device)         1000000u /* gpu_clock_ns reads nanoseconds */
+#include "driver_kernels.h"
+#include "gpu_device.h"
 
 /* Launch bounds: threads per block, and minimum blocks per multiprocessor. */
 #define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
@@ -33,39 +20,13 @@ static __device__ __forceinline__ void gpu_pin(uint32_t v) {
     asm volatile("" ::"r"(v));
 }
 
-/* The first call in every kernel. Where kernels of a program overlap (gpu_launch_kernel), it waits
+/* The first call in every kernel. Where kernels of a program overlap (driver_launch), it waits
  * until all earlier work is done, then lets blocks of the next kernel start, which wait here in
  * turn. */
 static __device__ __forceinline__ void gpu_begin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
 #endif
-}
-/* Whether a kernel's code has these instructions: built for sm_90 or later, or compiled from such
- * PTX. */
-static inline bool gpu_can_overlap(const cudaFuncAttributes &kernel) {
-    return kernel.ptxVersion >= 90 && CUDART_VERSION >= 12030;
-}
-/* With `overlap` blocks of this kernel start when all blocks of the previous kernel have called
- * gpu_begin and leave room, instead of when they have ended: saves the gap between two kernels
- * (programmatic dependent launch). */
-static inline cudaError_t gpu_launch_kernel(const void *kernel, dim3 grid, dim3 block, void **args,
-                                            cudaStream_t stream, bool overlap) {
-#if CUDART_VERSION >= 12030
-    cudaLaunchAttribute attribute = {};
-    cudaLaunchConfig_t config = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    if (overlap) return cudaLaunchKernelExC(&config, kernel, args);
-#else
-    (void)overlap;
-#endif
-    return cudaLaunchKernel(kernel, grid, block, args, 0, stream);
 }
 
 /* The compiler must not compute with the words before this point. */
@@ -171,6 +132,7 @@ extern "C" __attribute__((weak, visibility("hidden"))) int cudaLaunch(const void
 #endif
 
 /* Conversions of gpu_kernel.h, one instruction each. */
+#if GPU_MMA_BF16
 #define GPU_PAIRS
 static __device__ __forceinline__ uint32_t gpu_half_pair(float low, float high) {
     return gpu_pair_f16(low, high);

@@ -176,11 +176,6 @@ struct gpu_grid {
     unsigned threads; /* per block, a multiple of GPU_WARP */
 };
 
-/* Fault record, in pinned memory: a stream's kernels report failed waits in it. */
-struct gpu_fault {
-    uint64_t released;  /* set by the host: ends all waits */
-    uint64_t timed_out; /* set by a kernel whose wait timed out */
-};
 struct gpu_fault *gpu_stream_fault(gpu_stream *s); /* device address */
 uint64_t gpu_stream_wait_ns(const gpu_stream *s);
 /* Call before every launch of a kernel that waits for the host. */
@@ -211,6 +206,7 @@ typedef void (*gpu_caller)(void); /* not needed */
 template <class A> static void gpu_call() {}
 #endif
 
+#if defined(GPU_SIM) || defined(GPU_HIP)
 /* Entry of the list of all kernels, built when the backend's library is opened: opening a device
  * loads all of them. */
 struct gpu_kernel {

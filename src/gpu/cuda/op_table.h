@@ -38,6 +38,8 @@ GPU_OPS(GPU_OP_DECLARE, GPU_OP_DECLARE_N)
     F(prefix, program_free)
 
 /* Declares a member's function; below, its address and a comma. */
+template <class F> struct gpu_pointed;
+template <class F> struct gpu_pointed<F *> { typedef F type; };
 #define GPU_MEMBER_DECLARE(prefix, name)                                                           \
     gpu_pointed<decltype(gpu_backend::name)>::type prefix##_##name;
 #define GPU_MEMBER_ADDRESS(prefix, name) prefix##_##name,

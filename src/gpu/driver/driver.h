@@ -58,9 +58,12 @@ struct gpu_device {
 struct gpu_stream {
     gpu_device *device;
     driver_stream stream;
-    bool recording;    /* a program; this is its main stream */
-    bool branch;       /* it has joined a recording */
-    bool after_kernel; /* recorded last: a kernel, and no wait for another stream behind it */
+    bool recording; /* a program; this is its main stream */
+    bool branch;    /* it has joined a recording */
+    /* Of the recorded work, see gpu_order.h. */
+    bool after_kernel; /* the last command is a kernel */
+    bool waits;        /* the next kernel waits for its host */
+    bool behind_wait;  /* the last kernel does */
     bool busy;         /* driver_late: work that may wait for the host is under way */
     gpu_stream *side;  /* of a recording: the stream that joined it last; NULL: none */
 };

@@ -5,6 +5,7 @@
 
 #include "driver.h"
 #include "driver_backend.h"
+#include "file.h"
 
 static const uint32_t NS_CLOCK_KHZ = 1000000; /* NVIDIA: gpu_clock_ns reads nanoseconds */
 
@@ -141,6 +142,11 @@ static bool driver_reaches(driver_vendor *v, int from, int to) {
            v->calls.device_reaches(&can, from_device, to_device) == DRIVER_OK && can != 0;
 }
 
+/* The device of Windows' driver, in WSL. */
+static bool cuda_submits_late(void) {
+    return file_exists("/dev/dxg");
+}
+
 static pi_status driver_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err) {
     const driver_calls *call = d->calls;
     gpu_pinned p = {.n_bytes = n_bytes};
@@ -251,13 +257,7 @@ static void driver_limit(gpu_device *d, uint64_t n_bytes) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-enum {
-    /* Device memory of an instantiated graph per kernel: parameters (4 KiB at most) and launch
-     * commands. An assumption: drivers do not report it; docs/gpu.md has the command to check it.
-     */
-    NODE_BYTES = 8 << 10,
-    GRANULARITY = 2 << 20 /* pages of the driver; only small allocations share one */
-};
+enum { GRANULARITY = 2 << 20 }; /* pages of the driver; only small allocations share one */
 
 static bool reserve(gpu_device *d, size_t n_bytes) {
     os_mutex_lock(&d->mutex);
@@ -386,9 +386,10 @@ const gpu_backend *driver_backend(const char *name) {
         .version = GPU_VERSION,
         .size = sizeof(gpu_backend),
         .name = "cuda",
-        .node_bytes = NODE_BYTES,
+        .node_bytes = GPU_NODE_BYTES,
         .granularity = GRANULARITY,
         .supports = gpu_kernels_support,
+        .submits_late = cuda_submits_late,
         .count = cuda_count,
         .describe = cuda_describe,
         .reaches = cuda_reaches,

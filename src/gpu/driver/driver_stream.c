@@ -129,6 +129,7 @@ double driver_event_elapsed(gpu_event *from, gpu_event *to) {
 /* ---- work ------------------------------------------------------------------------------------ */
 
 void driver_stream_waits(gpu_stream *s) {
+    s->waits = true;
     if (!s->recording && !s->branch) driver_late_begin(&s->busy);
 }
 
@@ -139,7 +140,7 @@ void driver_launch(gpu_stream *s, size_t kernel, const unsigned blocks[3], unsig
                    const void *args) {
     if (!driver_use(s->device)) return;
     const driver_calls *call = s->device->calls;
-    const bool overlap = s->recording && s->after_kernel && s->device->overlaps;
+    const bool overlap = s->after_kernel && !s->behind_wait && s->recording && s->device->overlaps;
     driver_function f = s->device->slot->functions[kernel];
     void *params[] = {(void *)(uintptr_t)args};
     driver_attribute attribute = {.id = DRIVER_OVERLAP, .value.flag = 1};
@@ -152,6 +153,8 @@ void driver_launch(gpu_stream *s, size_t kernel, const unsigned blocks[3], unsig
                           : call->launch(f, blocks[0], blocks[1], blocks[2], threads, 1, 1, 0,
                                          s->stream, params, NULL);
     driver_stick(s->device, e, "cannot launch a kernel");
+    s->behind_wait = s->waits;
+    s->waits = false;
     s->after_kernel = true;
 }
 
@@ -193,7 +196,7 @@ pi_status driver_record_begin(gpu_stream *s, pi_error *err) {
     int e = d->calls->capture_begin(s->stream, DRIVER_CAPTURE_FREELY);
     if (e != DRIVER_OK) return driver_error(d->vendor, err, e, "cannot capture a program");
     s->recording = true;
-    s->after_kernel = false;
+    s->after_kernel = s->waits = s->behind_wait = false;
     return PI_OK;
 }
 
@@ -234,7 +237,7 @@ pi_status driver_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
 
 void driver_program_launch(gpu_stream *s, gpu_program *p) {
     if (!driver_use(s->device)) return;
-    driver_stream_waits(s);
+    driver_late_begin(&s->busy);
     driver_stick(s->device, s->device->calls->program_launch(p->exec, s->stream),
                  "cannot launch a program");
 }

@@ -32,10 +32,10 @@ static inline uint32_t gpu_clock_khz(int device) {
 #endif
     return khz > 0 ? (uint32_t)khz : 100000;
 }
-#define GPU_CLOCK_KHZ(device) gpu_clock_khz(device)
+#define GPU_CLOCK_KHZ(device)          gpu_clock_khz(device)
 /* Fine-grained memory: no device caches a value that another device overwrites. Ordinary memory is
  * coherent between devices only between kernels. Not all devices have fine-grained memory. */
-#define GPU_MALLOC_SHARED(p, n_bytes) hipExtMallocWithFlags(p, n_bytes, hipDeviceMallocFinegrained)
+#define GPU_MALLOC_SHARED(p, n_bytes)  hipExtMallocWithFlags(p, n_bytes, hipDeviceMallocFinegrained)
 /* Does nothing: some versions of HIP lack the call. The first launch uploads the graph. */
 #define GPU_GRAPH_UPLOAD(exec, stream) cudaSuccess
 #endif
@@ -60,6 +60,7 @@ static inline uint32_t gpu_clock_khz(int device) {
 #define GPU_MMA      1
 #define GPU_MMA_HERE (GPU_AMD_MMA != 0)
 #define GPU_MMA_BF16 GPU_MMA_HERE
+#if !defined(GPU_CLANG)
 /* Whether a device has matrix instructions, by its name, "gfx90a:sramecc+:xnack-". */
 static inline bool gpu_has_matrix_units(const char *name) {
     static const char *const families[] = {"gfx908", "gfx90a", "gfx94",
@@ -127,6 +128,7 @@ static inline bool gpu_has_matrix_units(const char *name) {
 #define cudaDeviceEnablePeerAccess        hipDeviceEnablePeerAccess
 #define cudaErrorPeerAccessAlreadyEnabled hipErrorPeerAccessAlreadyEnabled
 #define cudaMemset                        hipMemset
+#endif
 #endif
 
 /* HIP counts waves of 64 per SIMD; a compute unit has four SIMDs. */

@@ -397,18 +397,35 @@ static void sim_host_free(gpu_device *d, gpu_pinned *p) {
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const gpu_backend backend = {
-    GPU_VERSION,    sizeof(gpu_backend),
-    "sim",          0, /* device memory of a program: none, it is the host's */
-    SIM_ALIGN,      gpu_kernels_support,
-    sim_count,      sim_describe,
-    sim_reaches,    sim_submits_late,
-    sim_open,       sim_close,
-    sim_limit,      sim_device_status,
-    sim_release,    sim_reset,
-    sim_fail_at,    sim_alloc,
-    sim_free,       sim_memory_state,
-    sim_peer_alloc, sim_host_alloc,
-    sim_host_free,  GPU_STREAM_MEMBERS(GPU_MEMBER_ADDRESS, sim) GPU_OP_TABLE,
+    GPU_VERSION,
+    sizeof(gpu_backend),
+    "sim",
+    0, /* device memory of a program: none, it is the host's */
+    SIM_ALIGN,
+    gpu_kernels_support,
+    sim_count,
+    sim_describe,
+    sim_reaches,
+    sim_submits_late,
+    sim_open,
+    sim_close,
+    sim_limit,
+    sim_device_status,
+    sim_release,
+    sim_reset,
+    sim_fail_at,
+    sim_alloc,
+    sim_free,
+    sim_memory_state,
+    sim_peer_alloc,
+    sim_host_alloc,
+    sim_host_free,
+    GPU_STREAM_MEMBERS(GPU_MEMBER_ADDRESS, sim)
+#if defined(SIM_NO_OPS) /* a driver of tests, which has no operations */
+        gpu_ops(),
+#else
+        GPU_OP_TABLE,
+#endif
 };
 
 extern "C" PI_API const gpu_backend *powerinfer_gpu_backend(void);
