@@ -1,7 +1,5 @@
-# Runs nvcc (or hipcc) on one file. Stores its output (with register and spill counts) next to the
-# object, and prints the output only when the compiler fails.
-#   -DCOMPILER= -DFLAGS=(separated by spaces) -DSOURCE= -DOBJECT=
-#   -DPTX=folder -DPTX_ARCH=80: keeps nvcc's PTX there, as NAME.compute_ARCH.ptx
+# Runs hipcc on one file, keeps what it says beside the object, and shows that only when it fails.
+#   -DCOMPILER= -DFLAGS=(separated by blanks) -DSOURCE= -DOBJECT=
 separate_arguments(FLAGS UNIX_COMMAND "${FLAGS}")
 execute_process(COMMAND ${COMPILER} ${FLAGS} -c ${SOURCE} -o ${OBJECT}
     OUTPUT_FILE ${OBJECT}.log ERROR_FILE ${OBJECT}.log RESULT_VARIABLE status)

@@ -1,7 +1,5 @@
-/* cuda_device.cu: devices, memory and errors of the CUDA backend; its table.
- *
- * The CUDA runtime is linked statically; its first call searches for the driver. So the backend
- * opens on machines without a driver, and `count` reports it. */
+/* cuda_device.cu: devices, memory and errors of the HIP backend, in CUDA's names (hip_alias.h); its
+ * table. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -410,4 +408,3 @@ extern "C" PI_API void powerinfer_gpu_show(const char *visible);
 void powerinfer_gpu_show(const char *visible) {
     setenv("ROCR_VISIBLE_DEVICES", visible, 0);
 }
-#endif

@@ -129,7 +129,6 @@ static inline bool gpu_has_matrix_units(const char *name) {
 #define cudaErrorPeerAccessAlreadyEnabled hipErrorPeerAccessAlreadyEnabled
 #define cudaMemset                        hipMemset
 #endif
-#endif
 
 /* HIP counts waves of 64 per SIMD; a compute unit has four SIMDs. */
 #define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, (threads) * (blocks) / 256)
