@@ -43,29 +43,36 @@ CTEST = ctest --output-on-failure --no-tests=error
 # the program itself, which the system cannot run without an emulator.
 ARM_KERNELS = ^(kernel|ops|attention|engine_sparse|golden|novella)$$
 
-.PHONY: all configured deps test-deps run test test-kernels test-sanitize asan tsan test-arm test-cpus test-gpu \
+.PHONY: all configured deps gpu-deps test-deps run test test-kernels test-sanitize asan tsan test-arm test-cpus test-gpu \
         check-hip fuzz format tidy install clean
 
 # A file that exists where AMD's driver is loaded.
 HAS_AMD = $(wildcard /dev/kfd)
 
-all: configured
+all: gpu-deps configured
+	@! grep -qs '^PI_CUDA:STRING=later$$' build/CMakeCache.txt || cmake build -DPI_CUDA=auto >/dev/null
 	@$(call build,build)
 
 # Without the tests, which need cmocka. The HIP backend takes minutes to compile, so it is built only
 # where there is such a GPU.
+KERNELS = auto
 configured: deps
 	@$(call drop_foreign,build)
-	@[ -f build/CMakeCache.txt ] || $(call configure,release,build,-DPI_TESTS=OFF \
+	@[ -f build/CMakeCache.txt ] || $(call configure,release,build,-DPI_TESTS=OFF -DPI_CUDA=$(KERNELS) \
 	    -DPI_HIP=$(if $(HAS_AMD),auto,off))
 
 deps:
 	@scripts/install-deps.sh
 
+gpu-deps:
+	@scripts/install-deps.sh --gpu
+
 test-deps:
 	@scripts/install-deps.sh --tests
 
-# The program alone compiles in a fraction of the time that the libraries and the GPU backends take.
+# The program alone compiles in a fraction of the time that the libraries and the kernels for GPUs
+# take. In a new build folder `make` adds the kernels later.
+run: KERNELS = later
 run: configured
 	@$(call build,build) --target powerinfer
 	build/powerinfer run -m $(MODEL) -p "$(PROMPT)" -n 100 --display-prompt --device cpu

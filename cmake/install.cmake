@@ -21,7 +21,11 @@ install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/powerinfer/models
 # Libraries for programs that link the static library. They are listed as libraries and not as
 # required packages, since pkg-config would pass the packages' definitions to every program.
 set(PC_LIBS_PRIVATE "-lm -lpthread -ldl")
-foreach(name PCRE2 UTF8PROC JANSSON URING)
+set(for_kernels)
+if(TARGET gpu_kernels)
+    set(for_kernels ZLIB)
+endif()
+foreach(name PCRE2 UTF8PROC JANSSON URING ${for_kernels})
     if(${name}_FOUND)
         string(REPLACE ";" " " flags "${${name}_STATIC_LDFLAGS}")
         string(PREPEND PC_LIBS_PRIVATE "${flags} ")

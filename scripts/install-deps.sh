@@ -1,10 +1,11 @@
 #!/bin/sh
 # Installs the missing packages for builds and tests. When nothing is missing, it prints nothing and
 # uses no network. Plain POSIX sh: a fresh machine may have neither compiler nor CMake.
-#   scripts/install-deps.sh           for `make` and `make run`
+#   scripts/install-deps.sh           for `make run`
+#   scripts/install-deps.sh --gpu     also for `make`: clang, for the kernels of NVIDIA's GPUs
 #   scripts/install-deps.sh --tests   also for `make test`
 #   scripts/install-deps.sh --cpus    also for `make test-cpus`: an emulator of older CPUs
-#   scripts/install-deps.sh --kernels also for `make test-kernels`: headers of AMD's GPUs
+#   scripts/install-deps.sh --kernels also for `make test-kernels`: clang, headers of AMD's GPUs
 #   scripts/install-deps.sh --arm     for `make test-arm`: a cross compiler, an emulator, and two
 #                                     libraries for arm64 (Debian and Ubuntu only)
 set -eu
@@ -12,14 +13,16 @@ set -eu
 tests=no
 arm=no
 emulator=no
+gpu=no
 kernels=no
 case "${1:-}" in
+    --gpu) gpu=yes ;;
     --tests) tests=yes ;;
     --cpus) tests=yes emulator=yes ;;
     --kernels) tests=yes kernels=yes ;;
     --arm) arm=yes emulator=yes ;;
     "") ;;
-    *) echo "usage: $0 [--tests | --cpus | --kernels | --arm]" >&2; exit 2 ;;
+    *) echo "usage: $0 [--gpu | --tests | --cpus | --kernels | --arm]" >&2; exit 2 ;;
 esac
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -75,13 +78,11 @@ if have apt-get && have dpkg-query; then
         have glpsol || want glpk-utils # exact solver, reference for placements
         have clang-format || have clang-format-14 || want clang-format
     fi
-    # Kernels for NVIDIA's GPUs, and their tests; releases that have the packages.
-    release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-    case $release in
-    bookworm | trixie | noble) [ "$arm" = yes ] || has_clang || want clang-19 ;;
-    esac
-    case $kernels:$release in
-    yes:bookworm | yes:trixie)
+    # Releases that have the packages.
+    [ "$gpu$kernels" = nono ] || has_library zlib || want zlib1g-dev
+    case $gpu:$kernels:$(. /etc/os-release && echo "${VERSION_CODENAME:-}") in
+    yes:*:bookworm | yes:*:trixie | yes:*:noble) has_clang || want clang-19 ;;
+    *:yes:bookworm | *:yes:trixie)
         have clang-19 || want clang-19
         want libamdhip64-dev ;;
     esac

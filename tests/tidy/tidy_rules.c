@@ -77,6 +77,7 @@ static const library_header library_headers[] = {
     {"microhttpd.h", "src/server/exchange.h src/server/http_access.h"},
     {"curl/curl.h", "src/fetch/fetch_http.c"},
     {"histedit.h", "src/cli/chat_input.c"},
+    {"zlib.h", "src/gpu/driver/driver_images.c"},
     /* liburing lacks one call in the versions of some distributions. */
     {"liburing.h sys/syscall.h unistd.h", "src/drive/drive_uring.c"},
 };

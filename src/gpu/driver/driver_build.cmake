@@ -1,6 +1,6 @@
 # Kernels for NVIDIA's GPUs, by clang alone: PTX for the driver, and the operations' host side. Both
 # go into the library. Without clang it has no backend `cuda`.
-set(PI_CUDA auto CACHE STRING "kernels for NVIDIA GPUs: auto (where clang is), on, off")
+set(PI_CUDA auto CACHE STRING "kernels for NVIDIA GPUs: auto (where clang is), on, off, later (off until `make`)")
 # Of each the oldest PTX version that has its instructions, so that old drivers accept it. Code for
 # sm_89 would be that for sm_80.
 set(PI_CUDA_ARCHS "75,80,90" CACHE STRING "compute capabilities to build PTX for")
@@ -25,12 +25,14 @@ endforeach()
 function(gpu_no_kernels variable)
     set(why "")
     string(TOLOWER "${PI_CUDA}" option)
-    if(option STREQUAL "off")
+    if(option MATCHES "^(off|later)$")
         set(why "disabled")
     elseif(option STREQUAL "auto" AND (PI_SANITIZE OR CMAKE_CROSSCOMPILING))
         set(why "not built with sanitizers or for other machines")
     elseif(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|aarch64")
         set(why "not supported by this CPU")
+    elseif(NOT TARGET PkgConfig::ZLIB)
+        set(why "no zlib: install it (Debian, Ubuntu: zlib1g-dev)")
     elseif(NOT PI_CLANG)
         set(why "no clang 16 or later: install it (Debian, Ubuntu: clang-19)")
     else()
@@ -113,6 +115,7 @@ set(GPU_DRIVER_SOURCES driver/driver_device.c driver/driver_free_memory.c driver
     driver/driver_late.c driver/driver_open.c driver/driver_stream.c ${folder}/driver_image_list.c)
 target_sources(pi_gpu PRIVATE ${GPU_DRIVER_SOURCES})
 target_include_directories(pi_gpu PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/driver)
+target_link_libraries(pi_gpu PRIVATE PkgConfig::ZLIB)
 add_custom_target(gpu_kernels DEPENDS ${objects} ${images})
 add_dependencies(pi_gpu gpu_kernels)
 set_property(GLOBAL PROPERTY PI_KERNEL_OBJECTS ${objects})

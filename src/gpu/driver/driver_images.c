@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <zlib.h>
+
 #include "clock.h"
 #include "driver.h"
-#include "inflate.h"
 #include "mem.h"
 
 enum { MAX_FILES = 64, NAME_BYTES = 512 };
@@ -30,9 +31,24 @@ static int best_arch(int capability) {
     return best;
 }
 
+/* Decompresses an image, whose text has n_text bytes. */
+static pi_status decompress(const driver_image *image, uint8_t *text, size_t n_text,
+                            pi_error *err) {
+    enum { GZIP = 16 + MAX_WBITS };
+    z_stream z = {.next_in = (z_const Bytef *)(uintptr_t)image->bytes,
+                  .avail_in = (uInt)(image->end - image->bytes),
+                  .next_out = text,
+                  .avail_out = (uInt)n_text};
+    if (inflateInit2(&z, GZIP) != Z_OK) return error_nomem(err, n_text, image->file);
+    const int e = inflate(&z, Z_FINISH);
+    inflateEnd(&z);
+    if (e == Z_STREAM_END && z.avail_out == 0) return PI_OK;
+    return error_set(err, PI_ERR_FORMAT, "damaged kernels: %s: install the program again",
+                     image->file);
+}
+
 static pi_status load_module(driver_vendor *v, const driver_image *image, driver_module *out,
                              pi_error *err) {
-    const size_t n_bytes = (size_t)(image->end - image->bytes);
     const uint8_t *size = image->end - 4;
     const size_t n_text = size[0] | (size_t)size[1] << 8 | (size_t)size[2] << 16 |
                           (size_t)size[3] << 24;
@@ -42,7 +58,7 @@ static pi_status load_module(driver_vendor *v, const driver_image *image, driver
     uint8_t *text = mem_alloc(n_text + 1);
     if (!text) return error_nomem(err, n_text + 1, image->file);
     text[n_text] = '\0';
-    pi_status status = inflate_gzip(image->bytes, n_bytes, text, n_text, err);
+    pi_status status = decompress(image, text, n_text, err);
     const int e = status ? DRIVER_OK : v->calls.module_load(out, text, 2, options, values);
     mem_free(text);
     if (e == DRIVER_OK) return status;
