@@ -1,4 +1,4 @@
-/* cuda_backend.h: internals of the CUDA backend (and of the HIP backend, by hip_alias.h). */
+/* cuda_backend.h: internals of the HIP backend; hip_alias.h translates CUDA's names. */
 #ifndef GPU_CUDA_CUDA_BACKEND_H
 #define GPU_CUDA_CUDA_BACKEND_H
 

@@ -1,4 +1,4 @@
-/* cuda_stream.cu: streams, events, copies, launches and programs of the CUDA backend. Programs are
+/* cuda_stream.cu: streams, events, copies, launches and programs of the HIP backend. Programs are
  * graphs captured from a stream, in relaxed mode, which does not restrict other threads.
  *
  * The driver loads a kernel at its first use. For that it may wait until the device is idle, or,

@@ -28,15 +28,13 @@ enum { GPU_WARP = 32 };
  * there. */
 #if defined(GPU_HIP)
 #define GPU_NOINLINE __attribute__((always_inline)) inline
-#elif defined(__CUDACC__)
-#define GPU_NOINLINE __noinline__
 #else
 #define GPU_NOINLINE __attribute__((noinline))
 #endif
 
 /* Of a table that lanes read at different places: not `const` where that means constant memory,
  * which serves one address at a time. */
-#if defined(GPU_CLANG) && !defined(GPU_HIP)
+#if defined(GPU_CLANG)
 #define GPU_TABLE
 #else
 #define GPU_TABLE const

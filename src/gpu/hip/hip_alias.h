@@ -5,9 +5,6 @@
 #ifndef GPU_HIP_HIP_ALIAS_H
 #define GPU_HIP_HIP_ALIAS_H
 
-#if defined(GPU_CLANG) /* no headers of HIP */
-#include "gpu_device.h"
-#else
 #include <stdio.h>
 #include <string.h>
 
@@ -32,14 +29,13 @@ static inline uint32_t gpu_clock_khz(int device) {
 #endif
     return khz > 0 ? (uint32_t)khz : 100000;
 }
-#define GPU_CLOCK_KHZ(device)          gpu_clock_khz(device)
+#define GPU_CLOCK_KHZ(device) gpu_clock_khz(device)
 /* Fine-grained memory: no device caches a value that another device overwrites. Ordinary memory is
  * coherent between devices only between kernels. Not all devices have fine-grained memory. */
-#define GPU_MALLOC_SHARED(p, n_bytes)  hipExtMallocWithFlags(p, n_bytes, hipDeviceMallocFinegrained)
+#define GPU_MALLOC_SHARED(p, n_bytes) hipExtMallocWithFlags(p, n_bytes, hipDeviceMallocFinegrained)
 /* Does nothing: some versions of HIP lack the call. The first launch uploads the graph. */
 #define GPU_GRAPH_UPLOAD(exec, stream) cudaSuccess
-#endif
-#define GPU_TURING 0
+#define GPU_TURING                     0
 
 #define GPU_AMD_UNITS 1 /* 0: float units only, for comparison */
 /* Matrix instructions of the family that is compiled for (hip_mma.h); a build for several families
@@ -60,7 +56,6 @@ static inline uint32_t gpu_clock_khz(int device) {
 #define GPU_MMA      1
 #define GPU_MMA_HERE (GPU_AMD_MMA != 0)
 #define GPU_MMA_BF16 GPU_MMA_HERE
-#if !defined(GPU_CLANG)
 /* Whether a device has matrix instructions, by its name, "gfx90a:sramecc+:xnack-". */
 static inline bool gpu_has_matrix_units(const char *name) {
     static const char *const families[] = {"gfx908", "gfx90a", "gfx94",
@@ -128,7 +123,6 @@ static inline bool gpu_has_matrix_units(const char *name) {
 #define cudaDeviceEnablePeerAccess        hipDeviceEnablePeerAccess
 #define cudaErrorPeerAccessAlreadyEnabled hipErrorPeerAccessAlreadyEnabled
 #define cudaMemset                        hipMemset
-#endif
 
 /* HIP counts waves of 64 per SIMD; a compute unit has four SIMDs. */
 #define GPU_BOUNDS(threads, blocks) __launch_bounds__(threads, (threads) * (blocks) / 256)
@@ -145,7 +139,6 @@ static __device__ __forceinline__ void gpu_pin(uint32_t v) {
 
 /* Kernels do not overlap. */
 static __device__ __forceinline__ void gpu_begin() {}
-#if !defined(GPU_CLANG)
 static inline bool gpu_can_overlap(const cudaFuncAttributes &) {
     return false;
 }
@@ -153,7 +146,6 @@ static inline cudaError_t gpu_launch_kernel(const void *kernel, dim3 grid, dim3 
                                             cudaStream_t stream, bool) {
     return cudaLaunchKernel(kernel, grid, block, args, 0, stream);
 }
-#endif
 template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N]) {
     for (int i = 0; i < N; i++) asm volatile("" : "+v"(w[i]));
 }
