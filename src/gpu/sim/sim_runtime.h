@@ -118,8 +118,9 @@ struct gpu_stream {
     gpu_program *recording; /* NULL: commands run */
     gpu_order order;
     bool busy, stop;
-    bool held;  /* d->late: the driver has not been asked since the last command */
-    bool waits; /* gpu_late: has unfinished work that may wait for the host */
+    uint64_t n_queued; /* commands */
+    uint64_t n_held;   /* d->late: last commands of the queue that the driver has not submitted */
+    bool waits;        /* gpu_late: has unfinished work that may wait for the host */
     sim_worker *worker;
 };
 

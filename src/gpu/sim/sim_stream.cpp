@@ -50,7 +50,8 @@ static void enqueue(gpu_stream *s, sim_command *c) {
     pthread_mutex_lock(&s->mutex);
     queue_append(&s->queue, c);
     s->busy = true;
-    s->held = s->device->late;
+    if (s->device->late) s->n_held++;
+    s->n_queued++;
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -58,7 +59,7 @@ static void enqueue(gpu_stream *s, sim_command *c) {
 /* What is enqueued begins. */
 static void submit(gpu_stream *s) {
     pthread_mutex_lock(&s->mutex);
-    s->held = false;
+    s->n_held = 0;
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -132,7 +133,7 @@ static void *stream_main(void *user) {
     gpu_stream *s = static_cast<gpu_stream *>(user);
     pthread_mutex_lock(&s->mutex);
     for (;;) {
-        while ((!s->queue.first || s->held) && !s->stop) {
+        while (s->n_queued == s->n_held && !s->stop) {
             if (!s->queue.first) s->busy = false;
             if (!s->busy) pthread_cond_broadcast(&s->idle);
             pthread_cond_wait(&s->work, &s->mutex);
@@ -140,6 +141,7 @@ static void *stream_main(void *user) {
         sim_command *c = s->queue.first;
         if (!c) break; /* stop was requested, and the queue is empty */
         s->queue.first = c->next;
+        s->n_queued--;
         if (!c->next) s->queue.end = &s->queue.first;
         pthread_mutex_unlock(&s->mutex);
         run_command(s, c);
@@ -280,6 +282,8 @@ void sim_stream_wait(gpu_stream *s, gpu_event *e) {
         join_recording(s, e);
         return;
     }
+    /* The driver submits what a command waits for. */
+    if (e->device->late && e->stream && e->stream != s) submit(e->stream);
     sim_command *c = new_command(s, SIM_WAIT, 0);
     if (!c) return;
     c->event = e;
