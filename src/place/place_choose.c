@@ -5,7 +5,6 @@
 #include "place_choose.h"
 
 #include "log.h"
-#include "mem.h"
 
 /* ---- does it fit? ---------------------------------------------------------------------------- */
 
@@ -13,60 +12,15 @@ typedef struct fit_question {
     const pi_context_options *options;
     const model *model;
     engine_options engine; /* stays: includes what the backend does not support */
-    place_use use;
-    int32_t layers; /* to offload; n_layer + 1: with the output head */
 } fit_question;
 
-/* Maximum memory of stage d for the input from the previous stage. */
-static uint64_t inbox_of(const place_gpus *g, int d, const fit_question *q) {
-    bool reached = false;
-    for (int i = 0; i < d; i++) reached = reached || g->peers[i] >> d & 1;
-    return reached ? gpu_exec_inbox_bytes(q->model, q->engine.n_batch) : 0;
-}
-
-/* Whether GPU d holds its part of layers [first, end). */
-static pi_status holds_stage(const place_gpus *g, int d, int first, int end, const fit_question *q,
-                             bool *holds, pi_error *err) {
-    const place_gpu *gpu = &g->gpu[d];
-    place_fit fit;
-    uint64_t budget = gpu->budget - gpu->runtime, apart = inbox_of(g, d, q);
-    const place_fit_options o = {.model = q->model,
-                                 .engine = &q->engine,
-                                 .machine = &gpu->machine,
-                                 .budget = budget > apart ? budget - apart : 0,
-                                 .node_bytes = gpu->machine.node_bytes,
-                                 .n_ctx = q->use.n_ctx,
-                                 .depth = q->use.depth,
-                                 .gpu_layers = q->layers,
-                                 .first = first,
-                                 .end = end,
-                                 .density = q->use.density};
-    pi_status status = place_fit_create(&o, &fit, err);
-    if (status != PI_OK) return status;
-    *holds = fit.gpu_layers == q->layers;
-    place_fit_free(&fit);
-    return PI_OK;
-}
-
-/* Whether the GPUs hold the model, with layers in stages as place_gpus_fit_create has them. */
+/* Whether the GPUs hold everything that the options offload. */
 static pi_status holds_model(const place_gpus *g, const fit_question *q, bool *holds,
                              pi_error *err) {
-    int n = q->model->hp.n_layer, end[PI_MAX_DEVICES] = {n};
-    int begin = q->layers < n ? n - q->layers : 0;
-    pi_status status = PI_OK;
-    if (g->n > 1) {
-        place_workload work = {0};
-        const char *mode;
-        status = place_make_workload(q->model, &q->engine.plan, q->use, &work, &mode, err);
-        if (status != PI_OK) return status;
-        place_choose_stages(&work, g->share, g->n, begin, end);
-        place_workload_free(&work);
-    }
-    *holds = true;
-    for (int d = 0, first = 0; d < g->n && status == PI_OK && *holds; first = end[d++])
-        if (first < end[d] && end[d] > begin)
-            status = holds_stage(g, d, first, end[d], q, holds, err);
-    return status;
+    const int32_t all = q->model->hp.n_layer + 1;
+    place_request r = place_gpus_request(g, q->model, q->options);
+    if (r.gpu_layers < 0 || r.gpu_layers > all) r.gpu_layers = all;
+    return place_holds_all(&r, q->model, &q->engine, holds, err);
 }
 
 /* ---- more GPUs ------------------------------------------------------------------------------- */
@@ -149,16 +103,8 @@ static bool is_free(const pi_context_options *o) {
 
 static pi_status add_gpus_for(const pi_context_options *o, const model *m,
                               const engine_options *engine, place_gpus *g, pi_error *err) {
-    const int32_t all = m->hp.n_layer + 1;
     plan_support support;
     fit_question q = {.options = o, .model = m, .engine = *engine};
-    q.layers = o->gpu_layers >= 0 && o->gpu_layers < all ? o->gpu_layers : all;
-    q.use = (place_use){.n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
-                        .depth = PLACE_DEFAULT_DEPTH,
-                        .n_batch = engine->n_batch,
-                        .type_k = engine->type_k,
-                        .type_v = engine->type_v,
-                        .density = 1};
     q.engine.plan.supports = g->gpu[0].library.backend->supports;
     pi_status status = plan_support_create(m, &q.engine.plan, &support, err);
     if (status != PI_OK) return status;

@@ -287,15 +287,22 @@ static uint64_t inbox_bytes(const place_request *r, int d, const model *m,
     return reached ? gpu_exec_inbox_bytes(m, engine->n_batch) : 0;
 }
 
-/* Places layers [first, end) on one GPU. */
-static pi_status fit_stage(const place_request *r, int d, const model *m,
-                           const engine_options *engine, int first, int end, place_fit *out,
-                           pi_error *err) {
+/* What GPU d is asked to hold: its part of layers [first, end). */
+static place_fit_options stage_options(const place_request *r, int d, const model *m,
+                                       const engine_options *engine, int first, int end) {
     place_fit_options options = options_for(r, d, m, engine);
     uint64_t apart = inbox_bytes(r, d, m, engine);
     options.budget = options.budget > apart ? options.budget - apart : 0;
     options.first = first;
     options.end = end;
+    return options;
+}
+
+/* Places layers [first, end) on one GPU. */
+static pi_status fit_stage(const place_request *r, int d, const model *m,
+                           const engine_options *engine, int first, int end, place_fit *out,
+                           pi_error *err) {
+    place_fit_options options = stage_options(r, d, m, engine, first, end);
     pi_status status = place_fit_create(&options, out, err);
     if (status != PI_OK || out->any || out->least > options.budget || !r->named) return status;
     place_fit_free(out);
@@ -471,8 +478,28 @@ pi_status place_fit_all(const place_request *r, const model *m, const engine_opt
     return status;
 }
 
-pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engine_options *engine,
-                                const pi_context_options *o, place_gpus_fit *out, pi_error *err) {
+pi_status place_holds_all(const place_request *r, const model *m, const engine_options *engine,
+                          bool *holds, pi_error *err) {
+    const int begin = first_on_gpu(m, r);
+    int end[PI_MAX_DEVICES] = {m->hp.n_layer};
+    place_workload work = {0};
+    pi_status status = r->n > 1 ? make_workload(m, engine, r, &work, err) : PI_OK;
+    if (r->n > 1 && status == PI_OK) place_choose_stages(&work, r->share, r->n, begin, end);
+    place_workload_free(&work);
+    *holds = true;
+    for (int d = 0, first = 0; d < r->n && status == PI_OK && *holds; first = end[d++]) {
+        if (first == end[d] || end[d] <= begin) continue;
+        const place_fit_options options = stage_options(r, d, m, engine, first, end[d]);
+        place_fit fit;
+        status = place_fit_create(&options, &fit, err);
+        if (status != PI_OK) break;
+        *holds = fit.gpu_layers == r->gpu_layers;
+        place_fit_free(&fit);
+    }
+    return status;
+}
+
+place_request place_gpus_request(const place_gpus *g, const model *m, const pi_context_options *o) {
     place_request r = {.n = g->n,
                        .supports = g->gpu[0].library.backend->supports,
                        .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
@@ -488,6 +515,12 @@ pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engin
         r.gpu[d].budget = g->gpu[d].budget;
         r.gpu[d].runtime = g->gpu[d].runtime;
     }
+    return r;
+}
+
+pi_status place_gpus_fit_create(const place_gpus *g, const model *m, const engine_options *engine,
+                                const pi_context_options *o, place_gpus_fit *out, pi_error *err) {
+    const place_request r = place_gpus_request(g, m, o);
     pi_status status = place_fit_all(&r, m, engine, out, err);
     if (status != PI_OK) return status;
     status = refuse_empty(&r, out, first_on_gpu(m, &r), err);

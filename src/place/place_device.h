@@ -81,10 +81,16 @@ pi_status place_option_stays(const model *m, const pi_context_options *o, uint8_
  * support no part; the errors of place_fit_create. */
 pi_status place_fit_all(const place_request *r, const model *m, const engine_options *engine,
                         place_gpus_fit *out, pi_error *err);
+/* Whether the GPUs hold all of r->gpu_layers >= 0 layers, with all their neurons, in the stages of
+ * place_fit_all. `engine` says what stays on the CPU. The errors of place_fit_create. */
+pi_status place_holds_all(const place_request *r, const model *m, const engine_options *engine,
+                          bool *holds, pi_error *err);
 /* Whether the budget of GPU d is too small for anything of its stage; then the error says what
  * would help. */
 bool place_is_too_small(const place_request *r, const place_gpus_fit *f, int d, pi_error *err);
 
+/* The request for opened devices. Its names live as long as `g`. */
+place_request place_gpus_request(const place_gpus *g, const model *m, const pi_context_options *o);
 /* place_fit_all on opened devices. PI_ERR_UNSUPPORTED: the devices support no part; PI_ERR_LIMIT:
  * all of a stage would be on the CPU, because nothing fits or, if no device was named, because the
  * CPU is faster. A named device gets as many layers as fit. */
