@@ -99,7 +99,7 @@ void cuda_stream_wait(gpu_stream *s, gpu_event *e) {
         e->stream->side = s;
     }
     if (e->captured && s->recording) e->stream->branch = false;
-    s->order.other();
+    gpu_order_other(&s->order);
     cuda_stick(s->device, cudaStreamWaitEvent(s->stream, e->event, 0), "cannot wait for an event");
 }
 
@@ -123,7 +123,7 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kerne
                     size_t) {
     if (!cuda_use(s->device)) return;
     void *params[] = {const_cast<void *>(args)};
-    const bool overlap = s->order.kernel() && s->recording && s->device->overlaps;
+    const bool overlap = gpu_order_kernel(&s->order) && s->recording && s->device->overlaps;
     cuda_stick(s->device,
                gpu_launch_kernel(kernel.function, dim3(grid.x, grid.y, grid.z),
                                  dim3(grid.threads, 1, 1), params, s->stream, overlap),
@@ -132,7 +132,7 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kerne
 
 static void copy(gpu_stream *s, void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind) {
     if (!cuda_use(s->device)) return;
-    s->order.other();
+    gpu_order_other(&s->order);
     cuda_stick(s->device, cudaMemcpyAsync(to, from, n_bytes, kind, s->stream), "a copy failed");
 }
 
@@ -150,7 +150,7 @@ void cuda_copy(gpu_stream *s, void *device_to, const void *device_from, size_t n
 
 void cuda_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes) {
     if (!cuda_use(s->device)) return;
-    s->order.other();
+    gpu_order_other(&s->order);
     cuda_stick(s->device, cudaMemsetAsync(device, value, n_bytes, s->stream), "a fill failed");
 }
 

@@ -14,6 +14,7 @@
 #include "driver_late.h"
 #include "error.h"
 #include "gpu.h"
+#include "gpu_order.h"
 #include "os_thread.h"
 
 enum { DRIVER_MAX_DEVICES = 64 };
@@ -60,12 +61,9 @@ struct gpu_stream {
     driver_stream stream;
     bool recording; /* a program; this is its main stream */
     bool branch;    /* it has joined a recording */
-    /* Of the recorded work, see gpu_order.h. */
-    bool after_kernel; /* the last command is a kernel */
-    bool waits;        /* the next kernel waits for its host */
-    bool behind_wait;  /* the last kernel does */
-    bool busy;         /* driver_late: work that may wait for the host is under way */
-    gpu_stream *side;  /* of a recording: the stream that joined it last; NULL: none */
+    gpu_order order;
+    bool busy;        /* driver_late: work that may wait for the host is under way */
+    gpu_stream *side; /* of a recording: the stream that joined it last; NULL: none */
 };
 
 /* driver_open.c. The first call opens the library; `error` says why it cannot. */
@@ -85,7 +83,7 @@ pi_status driver_load_kernels(driver_vendor *v, int index, const char *arch, int
                               const gpu_host *host, pi_error *err);
 
 /* driver_free_memory.c. Free bytes of a device of `total`; bus: "0000:01:00.0". */
-uint64_t driver_free_memory(const driver_vendor *v, const char *bus, uint64_t total);
+uint64_t driver_free_memory(const char *bus, uint64_t total);
 
 /* driver_stream.c */
 pi_status driver_stream_create(gpu_device *d, gpu_stream **out, pi_error *err);

@@ -120,7 +120,7 @@ static pi_status driver_describe(driver_vendor *v, int index, gpu_info *info, pi
     if (e != DRIVER_OK) return driver_error(v, err, e, "cannot query the device");
     const bool has_bus = v->calls.device_bus(bus, sizeof bus, device) == DRIVER_OK;
     info->memory_total = total;
-    info->memory_free = has_bus ? driver_free_memory(v, bus, total) : total;
+    info->memory_free = has_bus ? driver_free_memory(bus, total) : total;
     info->n_units = attribute(v, v->attribute_units, device);
     info->capability_major = attribute(v, v->attribute_major, device);
     info->capability_minor = attribute(v, v->attribute_minor, device);

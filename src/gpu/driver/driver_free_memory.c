@@ -39,11 +39,10 @@ static bool ask(void *library, const char *bus, uint64_t *free_bytes) {
     return known;
 }
 
-uint64_t driver_free_memory(const driver_vendor *v, const char *bus, uint64_t total) {
+uint64_t driver_free_memory(const char *bus, uint64_t total) {
     char name[BUS_TEXT] = "";
     uint64_t free_bytes = total;
     void *library = NULL;
-    (void)v;
     for (size_t i = 0; bus[i] && i + 1 < sizeof name; i++)
         name[i] = (char)tolower((unsigned char)bus[i]);
     if (dynlib_open("libnvidia-ml.so.1", &library, NULL) != PI_OK) return total;

@@ -113,7 +113,7 @@ void driver_stream_wait(gpu_stream *s, gpu_event *e) {
         e->stream->side = s;
     }
     if (e->captured && s->recording) e->stream->branch = false;
-    s->after_kernel = false;
+    gpu_order_other(&s->order);
     driver_stick(s->device, s->device->calls->stream_wait(s->stream, e->event, 0),
                  "cannot wait for an event");
 }
@@ -129,7 +129,7 @@ double driver_event_elapsed(gpu_event *from, gpu_event *to) {
 /* ---- work ------------------------------------------------------------------------------------ */
 
 void driver_stream_waits(gpu_stream *s) {
-    s->waits = true;
+    s->order.waits = true;
     if (!s->recording && !s->branch) driver_late_begin(&s->busy);
 }
 
@@ -140,7 +140,7 @@ void driver_launch(gpu_stream *s, size_t kernel, const unsigned blocks[3], unsig
                    const void *args) {
     if (!driver_use(s->device)) return;
     const driver_calls *call = s->device->calls;
-    const bool overlap = s->after_kernel && !s->behind_wait && s->recording && s->device->overlaps;
+    const bool overlap = gpu_order_kernel(&s->order) && s->recording && s->device->overlaps;
     driver_function f = s->device->slot->functions[kernel];
     void *params[] = {(void *)(uintptr_t)args};
     driver_attribute attribute = {.id = DRIVER_OVERLAP, .value.flag = 1};
@@ -153,35 +153,32 @@ void driver_launch(gpu_stream *s, size_t kernel, const unsigned blocks[3], unsig
                           : call->launch(f, blocks[0], blocks[1], blocks[2], threads, 1, 1, 0,
                                          s->stream, params, NULL);
     driver_stick(s->device, e, "cannot launch a kernel");
-    s->behind_wait = s->waits;
-    s->waits = false;
-    s->after_kernel = true;
 }
 
 void driver_upload(gpu_stream *s, void *device, const void *host, size_t n_bytes) {
     if (n_bytes == 0 || !driver_use(s->device)) return;
-    s->after_kernel = false;
+    gpu_order_other(&s->order);
     driver_stick(s->device, s->device->calls->upload(device, host, n_bytes, s->stream),
                  "a copy failed");
 }
 
 void driver_download(gpu_stream *s, void *host, const void *device, size_t n_bytes) {
     if (n_bytes == 0 || !driver_use(s->device)) return;
-    s->after_kernel = false;
+    gpu_order_other(&s->order);
     driver_stick(s->device, s->device->calls->download(host, device, n_bytes, s->stream),
                  "a copy failed");
 }
 
 void driver_copy(gpu_stream *s, void *device_to, const void *device_from, size_t n_bytes) {
     if (n_bytes == 0 || !driver_use(s->device)) return;
-    s->after_kernel = false;
+    gpu_order_other(&s->order);
     driver_stick(s->device, s->device->calls->copy(device_to, device_from, n_bytes, s->stream),
                  "a copy failed");
 }
 
 void driver_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes) {
     if (n_bytes == 0 || !driver_use(s->device)) return;
-    s->after_kernel = false;
+    gpu_order_other(&s->order);
     driver_stick(s->device, s->device->calls->fill(device, value, n_bytes, s->stream),
                  "a fill failed");
 }
@@ -196,7 +193,7 @@ pi_status driver_record_begin(gpu_stream *s, pi_error *err) {
     int e = d->calls->capture_begin(s->stream, DRIVER_CAPTURE_FREELY);
     if (e != DRIVER_OK) return driver_error(d->vendor, err, e, "cannot capture a program");
     s->recording = true;
-    s->after_kernel = s->waits = s->behind_wait = false;
+    s->order = (gpu_order){0};
     return PI_OK;
 }
 

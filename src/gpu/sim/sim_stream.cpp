@@ -277,7 +277,7 @@ static void join_recording(gpu_stream *s, gpu_event *e) {
 }
 
 void sim_stream_wait(gpu_stream *s, gpu_event *e) {
-    s->order.other();
+    gpu_order_other(&s->order);
     if (e->program) {
         join_recording(s, e);
         return;
@@ -358,7 +358,7 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kerne
     c->call = kernel.call;
     memcpy(sim_args(c), args, n_args);
     c->waits = s->order.waits;
-    c->overlaps = s->order.kernel() && s->recording && s->recording->main == s;
+    c->overlaps = gpu_order_kernel(&s->order) && s->recording && s->recording->main == s;
     count_kernel();
     enqueue(s, c);
     end_launch(s);
@@ -384,7 +384,7 @@ static void enqueue_copy(gpu_stream *s, void *to, bool to_device, const void *fr
     sim_command *c = new_command(s, SIM_COPY, 0);
     if (!c) return;
     c->to = to;
-    s->order.other();
+    gpu_order_other(&s->order);
     c->to_device = to_device;
     c->from = from;
     c->from_device = from_device;
@@ -411,7 +411,7 @@ void sim_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes) {
     c->to_device = true;
     c->value = value;
     c->n_bytes = n_bytes;
-    s->order.other();
+    gpu_order_other(&s->order);
     count_kernel();
     enqueue(s, c);
 }
