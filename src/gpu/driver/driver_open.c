@@ -23,8 +23,9 @@ static pi_status find_calls(driver_vendor *v, void *library, pi_error *err) {
         dynlib_function f = dynlib_symbol(library, rows[i].symbol);
         memcpy((char *)&v->calls + rows[i].at, &f, sizeof f);
         if (!f && !rows[i].may)
-            return error_set(err, PI_ERR_NOT_FOUND, "driver too old: %s: it has no %s: update it",
-                             v->name, rows[i].symbol);
+            return error_set(err, PI_ERR_NOT_FOUND,
+                             "no device: %s: driver too old, without %s: update it", v->name,
+                             rows[i].symbol);
     }
     return PI_OK;
 }
@@ -46,7 +47,7 @@ static void open_library(driver_vendor *v) {
     for (int i = 0; v->libraries[i] && status != PI_OK; i++)
         status = dynlib_open(v->libraries[i], &library, i == 0 ? &why : NULL);
     if (status != PI_OK)
-        error_set(&v->error, PI_ERR_NOT_FOUND, "no driver: %s: %.300s", v->name, why.message);
+        error_set(&v->error, PI_ERR_NOT_FOUND, "no device: %s: %.300s", v->name, why.message);
     else if (find_calls(v, library, &v->error) == PI_OK && start(v, &v->error) == PI_OK)
         v->error.status = PI_OK;
 }
