@@ -377,10 +377,11 @@ static pi_prepare_layer describe(const preparation *p, int layer) {
         out.contribution_recall = q->contribution_recall;
         out.selected = q->selected;
     } else if (p->thresholds) {
+        const prepare_magnitudes *h = &l->magnitudes;
         double cut = 0;
-        for (int bin = 0; bin < l->harm.taken; bin++) cut += l->harm.part[bin];
+        for (int bin = 0; bin < h->taken; bin++) cut += h->part[bin];
         out.recall = out.selected = l->density;
-        out.contribution_recall = l->harm.total_part > 0 ? 1 - cut / l->harm.total_part : 1;
+        out.contribution_recall = h->total_part > 0 ? 1 - cut / h->total_part : 1;
     }
     return out;
 }
@@ -399,7 +400,7 @@ void prepare_release(preparation *p) {
         mem_free(p->layers[i].order);
         mem_free(p->layers[i].freq);
         predictor_fit_free(&p->layers[i].fit);
-        prepare_harm_free(&p->layers[i].harm);
+        prepare_magnitudes_free(&p->layers[i].magnitudes);
     }
     mem_free(p->layers);
     mem_free(p->source_down_type);

@@ -69,14 +69,13 @@ pi_status prepare_transpose(pool *p, const model_tensor *t, const int32_t *place
 
 enum { PREPARE_CUT_BINS = 1 << 13 }; /* magnitudes by exponent and 5 bits of the mantissa */
 
-/* The loss from zeroing activations |f(gate)| of one layer, by magnitude. */
-typedef struct prepare_harm {
+/* Activations |f(gate)| of one layer, and their contributions, by magnitude. */
+typedef struct prepare_magnitudes {
     double *count; /* [PREPARE_CUT_BINS] pairs of token and neuron */
-    double *lost;  /* [PREPARE_CUT_BINS] sum of (a_i |down_i|)^2 over these pairs */
     double *part;  /* [PREPARE_CUT_BINS] sum of |a_i| |down_i| over these pairs */
-    double total_count, total_lost, total_part;
+    double total_count, total_part;
     int taken; /* activations in bins below this are zeroed */
-} prepare_harm;
+} prepare_magnitudes;
 
 typedef struct prepare_layer {
     int64_t n;         /* number of sorted neurons or experts; 0: the layer keeps its order */
@@ -91,7 +90,7 @@ typedef struct prepare_layer {
     struct {
         uint64_t fc1, fc2, sign, bias;
     } at;              /* offsets in the spill of the predictor's arrays */
-    prepare_harm harm; /* threshold mode only */
+    prepare_magnitudes magnitudes; /* threshold mode only */
     float cut;         /* threshold mode: see model_layer_sparse; NAN otherwise */
 } prepare_layer;
 
@@ -126,8 +125,8 @@ typedef struct preparation {
 bool prepare_is_sparse(const model *m);
 /* Fills the layers. */
 pi_status prepare_run_layers(preparation *p, pi_error *err);
-/* Profiles one layer for thresholds: harm, freq and order. The caller owns the arrays of `in`;
- * hidden is overwritten. */
+/* Profiles one layer for thresholds: magnitudes, freq and order. The caller owns the arrays of
+ * `in`; hidden is overwritten. */
 typedef struct prepare_sample {
     int64_t n;              /* tokens */
     const float *x;         /* [n][n_embd] inputs of the FFN block */
@@ -136,9 +135,8 @@ typedef struct prepare_sample {
 } prepare_sample;
 pi_status prepare_profile_cuts(preparation *p, int layer, const cpu_kernels *kernels,
                                const prepare_sample *in, pi_error *err);
-void prepare_harm_free(prepare_harm *h);
-/* Sets the thresholds of all layers so that this fraction of all activations counts as zero, with
- * the least loss. */
+void prepare_magnitudes_free(prepare_magnitudes *h);
+/* Sets the thresholds so that at least this fraction of each layer's activations counts as zero. */
 void prepare_choose_cuts(preparation *p, double share);
 
 /* Moves the layer's fitted arrays to the spill. PI_ERR_IO, PI_ERR_NOMEM. */

@@ -1,9 +1,7 @@
 /* prepare_threshold.c: models whose activations are hardly ever exactly zero. Where |f(gate)| is
- * small, `up` and `down` of that neuron change little (CATS, Lee et al. 2024): per layer, the loss
- * is collected by magnitude; over all layers, thresholds are chosen with the least total loss. The
- * caller measures the effect on the model; here a loss is the relative error of a layer's FFN
- * output, assuming that neurons' contributions are orthogonal, which is nearly true in many
- * dimensions.
+ * small, `up` and `down` of that neuron change little (CATS, Lee et al. 2024). A layer's threshold
+ * is a quantile of |f(gate)|, the same quantile in all layers. The caller measures the effect on
+ * the model.
  *
  * Magnitudes are sorted into bins by the upper bits of the float: 32 bins per factor of two, so
  * that thresholds are precise to 3% without sorting millions of values. */
@@ -22,7 +20,7 @@ typedef struct cut_profile {
     preparation *p;
     const cpu_kernels *kernels;
     const model_layer *layer;
-    prepare_harm *harm;
+    prepare_magnitudes *magnitudes;
     const prepare_sample *in;
     cpu_mat gate;
     cpu_act act;
@@ -81,7 +79,7 @@ static void compute_gates(cut_profile *c, int64_t t0, int64_t n) {
 
 /* Adds tokens [t0, t0 + n) to the bins; replaces their hidden values by magnitudes. */
 static void add_group(cut_profile *c, int64_t t0, int64_t n) {
-    prepare_harm *harm = c->harm;
+    prepare_magnitudes *magnitudes = c->magnitudes;
     int64_t n_ff = c->layer->hp.n_ff;
     bool gated = c->layer->t[ROLE_FFN_GATE].data != NULL;
     if (gated) compute_gates(c, t0, n);
@@ -93,9 +91,8 @@ static void add_group(cut_profile *c, int64_t t0, int64_t n) {
             int bin = bin_of(magnitude);
             hidden[k] = magnitude;
             if (!isfinite(part)) continue;
-            harm->count[bin]++;
-            harm->lost[bin] += part * part;
-            harm->part[bin] += part;
+            magnitudes->count[bin]++;
+            magnitudes->part[bin] += part;
         }
     }
 }
@@ -110,12 +107,11 @@ static void release(cut_profile *c) {
 
 static pi_status allocate(cut_profile *c, pi_error *err) {
     size_t n_ff = (size_t)c->layer->hp.n_ff;
-    prepare_harm *h = c->harm;
+    prepare_magnitudes *h = c->magnitudes;
     h->count = mem_calloc(PREPARE_CUT_BINS, sizeof *h->count);
-    h->lost = mem_calloc(PREPARE_CUT_BINS, sizeof *h->lost);
     h->part = mem_calloc(PREPARE_CUT_BINS, sizeof *h->part);
-    if (!h->count || !h->lost || !h->part)
-        return error_nomem(err, 3 * PREPARE_CUT_BINS * sizeof(double), "a profile of activations");
+    if (!h->count || !h->part)
+        return error_nomem(err, 2 * PREPARE_CUT_BINS * sizeof(double), "a profile of activations");
     const model_tensor *t = &c->layer->t[ROLE_FFN_GATE];
     if (!t->data) return PI_OK;
     c->gate = (cpu_mat){t->data, t->row_bytes, t->n_in, t->n_out, t->type};
@@ -132,7 +128,7 @@ static pi_status allocate(cut_profile *c, pi_error *err) {
 }
 
 /* The median of all magnitudes; a neuron above it counts as firing. */
-static float median(const prepare_harm *h) {
+static float median(const prepare_magnitudes *h) {
     double below = 0;
     int bin = 0;
     while (bin < PREPARE_CUT_BINS - 1 && below + h->count[bin] < h->total_count / 2)
@@ -142,7 +138,7 @@ static float median(const prepare_harm *h) {
 
 static pi_status order_neurons(cut_profile *c, prepare_layer *out, pi_error *err) {
     int64_t n_ff = c->layer->hp.n_ff, n = c->in->n;
-    float middle = median(c->harm);
+    float middle = median(c->magnitudes);
     float *freq = mem_calloc((size_t)n_ff, sizeof *freq);
     if (!freq) return error_nomem(err, (size_t)n_ff * sizeof *freq, "frequencies of neurons");
     for (int64_t i = 0; i < n; i++)
@@ -161,74 +157,37 @@ pi_status prepare_profile_cuts(preparation *p, int layer, const cpu_kernels *ker
     cut_profile c = {.p = p,
                      .kernels = kernels,
                      .layer = &p->model->layers[layer],
-                     .harm = &out->harm,
+                     .magnitudes = &out->magnitudes,
                      .in = in};
     pi_status status = allocate(&c, err);
     for (int64_t t = 0; t < in->n && status == PI_OK; t += GROUP)
         add_group(&c, t, in->n - t < GROUP ? in->n - t : GROUP);
     for (int bin = 0; status == PI_OK && bin < PREPARE_CUT_BINS; bin++) {
-        c.harm->total_count += c.harm->count[bin];
-        c.harm->total_lost += c.harm->lost[bin];
-        c.harm->total_part += c.harm->part[bin];
+        c.magnitudes->total_count += c.magnitudes->count[bin];
+        c.magnitudes->total_part += c.magnitudes->part[bin];
     }
     if (status == PI_OK) status = order_neurons(&c, out, err);
     release(&c);
     return status;
 }
 
-void prepare_harm_free(prepare_harm *h) {
+void prepare_magnitudes_free(prepare_magnitudes *h) {
     mem_free(h->count);
-    mem_free(h->lost);
     mem_free(h->part);
-    *h = (prepare_harm){0};
+    *h = (prepare_magnitudes){0};
 }
 
 /* ---- thresholds ------------------------------------------------------------------------------ */
 
-/* Relative error of zeroing a layer's next bin, per saved neuron; infinite after the last bin. */
-static double next_price(const preparation *p, int layer) {
-    const prepare_harm *h = &p->layers[layer].harm;
-    int bin = h->taken;
-    if (h->total_lost <= 0) return INFINITY; /* also for a layer without an FFN */
-    while (bin < PREPARE_CUT_BINS && h->count[bin] == 0) bin++;
-    if (bin == PREPARE_CUT_BINS) return INFINITY;
-    double saved = h->count[bin] / h->total_count * p->model->layers[layer].hp.n_ff;
-    return h->lost[bin] / h->total_lost / saved;
-}
-
-/* Takes the next nonempty bin; returns the neurons per token that it saves. */
-static double take_next(preparation *p, int layer) {
-    prepare_harm *h = &p->layers[layer].harm;
-    while (h->count[h->taken] == 0) h->taken++;
-    return h->count[h->taken++] / h->total_count * p->model->layers[layer].hp.n_ff;
-}
-
-static void set_cut(prepare_layer *l) {
-    double cut = 0;
-    for (int bin = 0; bin < l->harm.taken; bin++) cut += l->harm.count[bin];
-    l->cut = l->harm.taken ? bin_end(l->harm.taken - 1) : NAN;
-    l->density = l->harm.total_count > 0 ? 1 - cut / l->harm.total_count : 1;
-}
-
 void prepare_choose_cuts(preparation *p, double share) {
-    int n_layer = p->model->hp.n_layer;
-    double all = 0, saved = 0;
-    for (int l = 0; l < n_layer; l++) {
-        all += p->model->layers[l].hp.n_ff;
-        p->layers[l].harm.taken = 0;
+    for (int i = 0; i < p->model->hp.n_layer; i++) {
+        prepare_layer *l = &p->layers[i];
+        prepare_magnitudes *h = &l->magnitudes;
+        double below = 0;
+        h->taken = 0;
+        while (h->taken < PREPARE_CUT_BINS && below < share * h->total_count)
+            below += h->count[h->taken++];
+        l->cut = h->taken ? bin_end(h->taken - 1) : NAN;
+        l->density = h->total_count > 0 ? 1 - below / h->total_count : 1;
     }
-    while (saved < share * all) {
-        int best = 0;
-        double price = INFINITY;
-        for (int l = 0; l < n_layer; l++) {
-            double next = next_price(p, l);
-            if (next < price) {
-                price = next;
-                best = l;
-            }
-        }
-        if (isinf(price)) break;
-        saved += take_next(p, best);
-    }
-    for (int l = 0; l < n_layer; l++) set_cut(&p->layers[l]);
 }
