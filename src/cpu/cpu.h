@@ -62,10 +62,6 @@ typedef struct cpu_act {
 } cpu_act;
 
 size_t cpu_act_bytes(cpu_act_kind kind, cpu_act_layout layout, int64_t n, int64_t n_cols);
-/* Stores a vector of Q8 (or Q8_BF16) in COLUMNS that was quantized elsewhere: q[n], a scale d per
- * group of 32 and the sums of q over 16 elements. */
-void cpu_act_put_q8(const cpu_act *a, int64_t col, const int8_t *q, const float *d,
-                    const int32_t *sum);
 
 /* ---- matrices ------------------------------------------------------------------------------- */
 

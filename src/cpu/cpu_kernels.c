@@ -5,7 +5,6 @@
  * gives equal results in all tiers. */
 #include "cpu.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "act.h"
@@ -18,22 +17,6 @@ const char *cpu_tier_name(cpu_tier tier) {
         [CPU_TIER_AVX2] = "avx2", [CPU_TIER_AVX512] = "avx512", [CPU_TIER_NEON] = "neon",
     };
     return (unsigned)tier < CPU_TIER_COUNT ? names[tier] : "unknown";
-}
-
-void cpu_act_put_q8(const cpu_act *a, int64_t col, const int8_t *q, const float *d,
-                    const int32_t *sum) {
-    const size_t n = (size_t)a->n, scales = n / CPU_ACT_GROUP * sizeof *d;
-    const size_t sums = n / 16 * sizeof *sum;
-    char *to = (char *)a->data + (size_t)col * act_column_bytes(a->kind, a->n);
-    assert(a->layout == CPU_ACT_COLUMNS && act_form(a->kind, a->layout, a->n_cols) == CPU_ACT_Q8);
-    memcpy(to, q, n);
-    memset(to + n, 0, act_pad64(n) - n);
-    to += act_pad64(n);
-    memcpy(to, d, scales);
-    memset(to + scales, 0, act_pad64(scales) - scales);
-    to += act_pad64(scales);
-    memcpy(to, sum, sums);
-    memset(to + sums, 0, act_pad64(sums) - sums);
 }
 
 size_t cpu_act_bytes(cpu_act_kind kind, cpu_act_layout layout, int64_t n, int64_t n_cols) {

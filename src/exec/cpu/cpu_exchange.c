@@ -1,6 +1,7 @@
 /* cpu_exchange.c: the CPU's steps of an exchange with a GPU. */
 #include <string.h>
 
+#include "act_put.h"
 #include "clock.h"
 #include "cpu_exec.h"
 #include "gpu_ops.h"
