@@ -15,11 +15,11 @@ static const double GPU_STREAM = 0.80, GPU_GATHER = 0.72, CPU_STREAM = 0.85, CPU
 /* A kernel of a recorded graph begins 1.3 microseconds after the previous kernel has ended, and its
  * first loads arrive 1 microsecond later; a barrier of worker threads takes 1. */
 static const double GPU_STEP = 2.3e-6, CPU_STEP = 1e-6;
-/* An exchange with spinning threads, counted (docs/performance.md): 6.5 microseconds for flags and
+/* An exchange with spinning threads, counted (docs/performance.md): 6.1 microseconds for flags and
  * first bytes over the bus and for the barriers before and after the CPU's neurons. Its kernels
  * count as the layer's norms, which they also compute. Bytes cross PCIe 4.0 x16 at 20 GB/s, and one
  * core copies them at 30 GB/s. */
-static const double SYNC = 6.5e-6, BUS_GBPS = 12;
+static const double SYNC = 6.1e-6, BUS_GBPS = 12;
 #define MIB         ((uint64_t)1 << 20)
 #define GIB         ((uint64_t)1 << 30)
 #define GPU_RUNTIME (400 * MIB) /* a CUDA context with its modules */

@@ -3,7 +3,7 @@
  *   {"name": "desk", "cpu": {"stream_gbps": 45, "gather_gbps": 27, "step_us": 1},
  *    "gpu": {"memory_gib": 24, "stream_gbps": 800, "gather_gbps": 700, "step_us": 2.3,
  *            "runtime_mib": 400, "margin_mib": 256},
- *    "sync_us": 6.5, "bus_gbps": 12, "shared": false}
+ *    "sync_us": 6.1, "bus_gbps": 12, "shared": false}
  *
  * Without "gpu" the machine has no GPU. With "sync_us" and without "bus_gbps" the time of an
  * exchange does not depend on its bytes. Unknown keys are errors, so that a misspelt key is not
