@@ -495,9 +495,9 @@ typedef struct gpu_select {
     int64_t ldv, n, n_list;
     int32_t n_cols;
     float cut;
-    int32_t *list;    /* capacity n_list */
-    int32_t *count;   /* [1] */
-    uint32_t *bitmap; /* [n_cols][n_words] */
+    int32_t *list;        /* capacity n_list */
+    int32_t *count;       /* [1] */
+    uint32_t *bitmap;     /* [n_cols][n_words] */
     const gpu_send *send; /* with a list: sends the bitmaps; NULL: no message */
 } gpu_select;
 
@@ -680,11 +680,11 @@ typedef struct gpu_idle {
 } gpu_idle;
 
 /* A message that the operations with its contents send themselves, without `publish`: they write
- * pinned memory together with device memory, and the last block raises the flag. It leaves a wave of
- * blocks earlier than a separate kernel next to the neurons. An operation writes host_x or host_q8
- * (norm) or host_bits (select, route), where they are not NULL; the one that comes last has a flag.
- * Epoch and empty messages are those of `publish`, except that vectors are written before it is
- * known that a message is empty. */
+ * pinned memory together with device memory, and the last block raises the flag. It leaves a wave
+ * of blocks earlier than a separate kernel next to the neurons. An operation writes host_x or
+ * host_q8 (norm) or host_bits (select, route), where they are not NULL; the one that comes last has
+ * a flag. Epoch and empty messages are those of `publish`, except that vectors are written before
+ * it is known that a message is empty. */
 struct gpu_send {
     float *host_x;       /* host: [n_cols][n] */
     void *host_q8;       /* host: [n_cols] int8 form */
@@ -734,8 +734,8 @@ typedef struct gpu_receive {
     void *q8;     /* [n_cols] int8 form of y, written when y changes; NULL: none */
     float *clear; /* [n_cols][ld_clear], n elements per column; NULL: none */
     int64_t ld_clear;
-    const gpu_norm *norm; /* few columns: then norms y, in the same kernel, also after an empty
-                             exchange; its x is y. Read when the operation is enqueued; NULL: none */
+    /* few columns: a norm of y in the same kernel, also after an empty exchange; NULL: none */
+    const gpu_norm *norm; /* its x is y; read when the operation is enqueued */
 } gpu_receive;
 
 /* Stores the device's clock when all earlier work of the stream is done. The host may poll it like

@@ -233,8 +233,8 @@ static double bytes_of(int64_t n_embd) {
 /* Kernels of a layer, without the price of its exchange: the receive is also the next norm. */
 enum { LAYER_KERNELS = 2 * BLOCK_KERNELS + 2 };
 
-/* A layer of the device: kernels for which the CPU waits (like attention), the last of which sends
- * a message in int8 form; and the wait for the answer, which it adds and norms. */
+/* A layer of the device: kernels for which the CPU waits (like attention), a norm that sends a
+ * message in int8 form, and the wait for the answer, which adds it and runs the next norm. */
 static void enqueue_layer(rates_job *j, int i) {
     const gpu_send send = {.host_q8 = j->pinned.device,
                            .flag = (uint64_t *)flag_at(j->pinned.device, 0, i),
