@@ -85,17 +85,27 @@ __global__ void __launch_bounds__(256) order_kernel(float *x, int32_t *arrived) 
     if (gpu_is_last(arrived, 8, &last)) x[threadIdx.x] += x[threadIdx.x + 256];
 }
 END
+cat >"$work/send.cu" <<'END'
+#include "gpu_block.h"
+__global__ void __launch_bounds__(256) send_kernel(gpu_send a, const float *x) {
+    GPU_SHARED(bool, last);
+    const uint64_t epoch = *a.epoch;
+    a.host_x[blockIdx.x * 256 + threadIdx.x] = x[blockIdx.x * 256 + threadIdx.x];
+    gpu_send_end(a, epoch, 1, &last);
+}
+END
 
 # Checks that every wave waits for its stores before the barrier after which one thread releases them
-# to other blocks (gpu_is_last): on gfx90a and gfx94x a barrier alone does not wait.
-check_order() { # arch
-    if compile "$1" "$work/order.cu" -O3 -S -o "$work/$1.order.s" -include "$work/library.h" \
+# to other blocks (order: gpu_is_last) or to the host (send: gpu_send_end): on gfx90a and gfx94x a
+# barrier alone does not wait.
+check_order() { # arch name
+    if compile "$1" "$work/$2.cu" -O3 -S -o "$work/$1.$2.s" -include "$work/library.h" \
         -Wno-unused-function &&
-        sed -n '/global_store/,/s_barrier/p; /s_barrier/q' "$work/$1.order.s" |
+        sed -n '/\(global\|flat\)_store/,/s_barrier/p; /s_barrier/q' "$work/$1.$2.s" |
         grep -qE 'vmcnt\(0\)|vscnt null, 0x0|storecnt 0x0'; then
-        echo "$1: a block's stores are released: OK"
+        echo "$1: a block's stores are released: $2: OK"
     else
-        echo "$1: STORES ARE NOT RELEASED"
+        echo "$1: STORES ARE NOT RELEASED: $2"
     fi
 }
 
@@ -168,7 +178,8 @@ export -f compile check_code check_language check_loads check_order
     done
     for arch in $code $brief; do echo check_loads "$arch"; done
     for arch in $code; do
-        echo check_order "$arch"
+        echo check_order "$arch" order
+        echo check_order "$arch" send
         for file in src/gpu/cuda/op_*.cu; do echo check_code "$arch" "$file"; done
     done
 } | xargs -P "${JOBS:-$(nproc)}" -I{} bash -c '{}' | tee "$work/report"

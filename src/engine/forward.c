@@ -82,6 +82,7 @@ static inline void run_step(engine_context *c, int index, int ith) {
 void engine_observe(engine_context *c, engine_observer observer, void *user) {
     c->observer = observer;
     c->observer_user = user;
+    c->cpu.decodes = observer != NULL;
 }
 
 /* A product never writes the buffer that it reads, so the observer needs no barrier. The hidden

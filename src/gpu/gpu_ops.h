@@ -140,6 +140,8 @@ typedef struct gpu_kv_layout {
 
 /* ---- arguments, one struct per operation ----------------------------------------------------- */
 
+typedef struct gpu_send gpu_send; /* below, with the exchange */
+
 /* GGUF rows -> packed rows, on the device. */
 typedef struct gpu_pack {
     const void *src; /* [n_rows] rows, src_row_bytes apart */
@@ -163,7 +165,8 @@ typedef enum gpu_norm_kind {
 } gpu_norm_kind;
 
 /* y = norm(x), with `add` y = y_scale * (y + scale * norm(x)); q8 = int8 form of y. y, q8, w and b
- * may be NULL. When a column's sum of squares is not finite, *bad = max(*bad, mark). */
+ * may be NULL. When a column's sum of squares is not finite, *bad = max(*bad, mark). With `send`
+ * (few columns) y also goes into a message. */
 typedef struct gpu_norm {
     const float *x, *w, *b;
     int64_t ldx, ldy, n;
@@ -176,6 +179,7 @@ typedef struct gpu_norm {
     int32_t *bad; /* NULL: no check */
     float *y;
     void *q8;
+    const gpu_send *send; /* read when the operation is enqueued; NULL: no message */
 } gpu_norm;
 
 /* v = scale * W x + bias, with scale_last scale * (W x + bias); y = v, with `add` y + v; with
@@ -491,9 +495,10 @@ typedef struct gpu_select {
     int64_t ldv, n, n_list;
     int32_t n_cols;
     float cut;
-    int32_t *list;    /* capacity n_list */
-    int32_t *count;   /* [1] */
-    uint32_t *bitmap; /* [n_cols][n_words] */
+    int32_t *list;        /* capacity n_list */
+    int32_t *count;       /* [1] */
+    uint32_t *bitmap;     /* [n_cols][n_words] */
+    const gpu_send *send; /* with a list: sends the bitmaps; NULL: no message */
 } gpu_select;
 
 /* y[c] = sum over i < *count of h[c][i] * row list[i] of w (one row per neuron: down_t), plus bias;
@@ -597,6 +602,7 @@ typedef struct gpu_route {
     const int32_t *slots; /* [n_expert] index to write in `choices`; NULL: the expert's index */
     int32_t *uses;        /* [n_expert] += number of times each was chosen; or NULL */
     uint32_t *choices;
+    const gpu_send *send; /* few columns: sends the choices; NULL: no message */
 } gpu_route;
 
 /* For choice k of column c, an own expert e, pair p = c * n_used + k: h[p] = f(g) * u, without a
@@ -673,6 +679,22 @@ typedef struct gpu_idle {
     bool others;
 } gpu_idle;
 
+/* A message that the operations with its contents send themselves, without `publish`: they write
+ * pinned memory together with device memory, and the last block raises the flag. It leaves a wave
+ * of blocks earlier than a separate kernel next to the neurons. An operation writes host_x or
+ * host_q8 (norm) or host_bits (select, route), where they are not NULL; the one that comes last has
+ * a flag. Epoch and empty messages are those of `publish`, except that vectors are written before
+ * it is known that a message is empty. */
+struct gpu_send {
+    float *host_x;       /* host: [n_cols][n] */
+    void *host_q8;       /* host: [n_cols] int8 form */
+    uint32_t *host_bits; /* host: [n_cols][n_words] */
+    uint64_t *flag;      /* host; NULL: a later operation raises it */
+    const uint64_t *epoch;
+    int32_t *arrived; /* [1] zero before and after, for several columns */
+    gpu_idle idle;
+};
+
 /* Exchange, device to host: writes x (and bits) to pinned memory, then raises the flag to *epoch,
  * an even number. When *epoch is 0 it does nothing. An empty exchange (`idle`) raises the flag to
  * *epoch + 1 and writes nothing else. n may be 0. From device to device "host" means pinned memory,
@@ -712,6 +734,8 @@ typedef struct gpu_receive {
     void *q8;     /* [n_cols] int8 form of y, written when y changes; NULL: none */
     float *clear; /* [n_cols][ld_clear], n elements per column; NULL: none */
     int64_t ld_clear;
+    /* few columns: a norm of y in the same kernel, also after an empty exchange; NULL: none */
+    const gpu_norm *norm; /* its x is y; read when the operation is enqueued */
 } gpu_receive;
 
 /* Stores the device's clock when all earlier work of the stream is done. The host may poll it like

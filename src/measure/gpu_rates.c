@@ -20,6 +20,7 @@ enum {
     BLOCK_KERNELS = 4,   /* kernels of small_block */
     BLOCKS = 16,         /* calls of small_block in the program that measures kernels */
     EXCHANGES = 32,      /* layers in the program that measures exchanges */
+    N_LONG = 7 * N_IN,   /* elements of long messages, which a block's registers hold */
     CHUNK = 64,          /* elements that a thread takes */
     WAIT_SECONDS = 10
 };
@@ -37,9 +38,10 @@ typedef struct rates_job {
     /* Exchanges: state of all CPU threads in a layer. */
     pool *workers;
     uint64_t epoch;
-    int layer;     /* current layer; written by one thread between barriers */
-    bool answered; /* false: the device did not answer in time */
-    float *input;  /* [N_IN] */
+    int layer;      /* current layer; written by one thread between barriers */
+    bool answered;  /* false: the device did not answer in time */
+    int64_t n_embd; /* elements of the messages */
+    float *input;   /* [N_LONG] */
 } rates_job;
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -83,12 +85,12 @@ static pi_status make_matrix(rates_job *j, int64_t n_rows, pi_error *err) {
 }
 
 static pi_status make_rest(rates_job *j, pi_error *err) {
-    enum { N = EXCHANGES * 2 * GPU_FLAG_BYTES + N_IN * sizeof(float) };
+    enum { N = EXCHANGES * 2 * GPU_FLAG_BYTES + N_LONG * sizeof(float) };
     pi_status status = j->b->stream_create(j->d, &j->stream, err);
     if (status == PI_OK) status = j->b->event_create(j->d, &j->from, err);
     if (status == PI_OK) status = j->b->event_create(j->d, &j->to, err);
     if (status == PI_OK) status = j->b->host_alloc(j->d, N, &j->pinned, err);
-    if (status == PI_OK) status = alloc(j, N_IN * sizeof(float), &j->x, err);
+    if (status == PI_OK) status = alloc(j, N_LONG * sizeof(float), &j->x, err);
     if (status == PI_OK) status = alloc(j, sizeof(uint64_t), &j->count, err);
     if (status == PI_OK)
         status = alloc(j, gpu_down_partial(N_IN, 1) * sizeof(float), &j->partial, err);
@@ -220,29 +222,43 @@ static pi_status measure_step(rates_job *j, gpu_rates *out, pi_error *err) {
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 static uint8_t *flag_at(const void *pinned, int side, int i) {
-    return (uint8_t *)pinned + N_IN * sizeof(float) + (size_t)(2 * i + side) * GPU_FLAG_BYTES;
+    return (uint8_t *)pinned + N_LONG * sizeof(float) + (size_t)(2 * i + side) * GPU_FLAG_BYTES;
 }
 
-/* A layer of the device: kernels for which the CPU waits (like attention), a message, and the wait
- * for the answer. */
+/* Bytes of an exchange. */
+static double bytes_of(int64_t n_embd) {
+    return (double)gpu_q8_bytes(n_embd) + (double)n_embd * sizeof(float);
+}
+
+/* Kernels of a layer, without the price of its exchange: the receive is also the next norm. */
+enum { LAYER_KERNELS = 2 * BLOCK_KERNELS + 2 };
+
+/* A layer of the device: kernels for which the CPU waits (like attention), a norm that sends a
+ * message in int8 form, and the wait for the answer, which adds it and runs the next norm. */
 static void enqueue_layer(rates_job *j, int i) {
-    const gpu_publish publish = {.x = j->x,
-                                 .ldx = N_IN,
-                                 .n = N_IN,
-                                 .n_cols = 1,
-                                 .host_x = j->pinned.device,
-                                 .flag = (uint64_t *)flag_at(j->pinned.device, 0, i),
-                                 .epoch = j->count};
+    const gpu_send send = {.host_q8 = j->pinned.device,
+                           .flag = (uint64_t *)flag_at(j->pinned.device, 0, i),
+                           .epoch = j->count};
+    gpu_norm norm = {.x = j->x,
+                     .ldx = j->n_embd,
+                     .ldy = j->n_embd,
+                     .n = j->n_embd,
+                     .eps = 1,
+                     .n_cols = 1,
+                     .y = j->partial};
     const gpu_receive receive = {.host_x = j->pinned.device,
-                                 .n = N_IN,
-                                 .ldy = N_IN,
+                                 .n = j->n_embd,
+                                 .ldy = j->n_embd,
                                  .n_cols = 1,
                                  .flag = (const uint64_t *)flag_at(j->pinned.device, 1, i),
                                  .epoch = j->count,
-                                 .y = j->x};
+                                 .y = j->x,
+                                 .norm = &norm};
+    gpu_norm sent = norm;
+    sent.send = &send;
     small_block(j);
     small_block(j);
-    j->b->ops.publish(j->stream, &publish);
+    j->b->ops.norm(j->stream, &sent);
     j->b->ops.receive(j->stream, &receive);
 }
 
@@ -257,12 +273,12 @@ static void take_message(void *arg) {
         if (j->b->status(j->d, NULL) != PI_OK || clock_seconds() - start > WAIT_SECONDS)
             j->answered = false;
     }
-    memcpy(j->input, j->pinned.host, N_IN * sizeof *j->input);
+    memcpy(j->input, j->pinned.host, gpu_q8_bytes(j->n_embd));
 }
 
 static void send_answer(void *arg) {
     rates_job *j = arg;
-    memcpy(j->pinned.host, j->input, N_IN * sizeof *j->input);
+    memcpy(j->pinned.host, j->input, (size_t)j->n_embd * sizeof *j->input);
     gpu_flag_raise(flag_at(j->pinned.host, 1, j->layer), j->epoch);
     j->layer++;
 }
@@ -274,15 +290,19 @@ static void run_layers(void *arg, int ith, int nth) {
     (void)nth;
     for (int i = 0; i < EXCHANGES; i++) {
         pool_barrier_run(j->workers, take_message, j);
-        for (int64_t k; (k = pool_take(j->workers, CHUNK)) < N_IN;)
-            for (int64_t e = k; e < k + CHUNK && e < N_IN; e++) j->input[e] = 0;
+        for (int64_t k; (k = pool_take(j->workers, CHUNK)) < j->n_embd;)
+            for (int64_t e = k; e < k + CHUNK && e < j->n_embd; e++) j->input[e] = 0;
         pool_barrier_run(j->workers, send_answer, j);
     }
 }
 
-static pi_status run_exchanges(rates_job *j, gpu_program *program, gpu_rates *out, pi_error *err) {
+/* *seconds: of one exchange, the best of several. */
+static pi_status run_exchanges(rates_job *j, gpu_program *program, double step, double *seconds,
+                               pi_error *err) {
     pi_status status = PI_OK;
-    for (j->epoch = 1; j->epoch <= REPEATS && status == PI_OK; j->epoch++) {
+    *seconds = 1e30;
+    for (int i = 0; i < REPEATS && status == PI_OK; i++) {
+        j->epoch++;
         j->b->upload(j->stream, j->count, &j->epoch, sizeof j->epoch);
         status = j->b->stream_sync(j->stream, err);
         j->layer = 0;
@@ -293,29 +313,42 @@ static pi_status run_exchanges(rates_job *j, gpu_program *program, gpu_rates *ou
         if (!j->answered) j->b->release(j->d);
         pi_status done = j->b->stream_sync(j->stream, err);
         if (status == PI_OK) status = done;
-        double took = (clock_seconds() - start) / EXCHANGES - 2 * BLOCK_KERNELS * out->step;
-        if (j->answered && took < out->sync) out->sync = took;
+        double took = (clock_seconds() - start) / EXCHANGES - LAYER_KERNELS * step;
+        if (j->answered && took < *seconds) *seconds = took;
     }
     return status;
 }
 
-static pi_status measure_sync(rates_job *j, int n_threads, gpu_rates *out, pi_error *err) {
+static pi_status time_exchange(rates_job *j, int64_t n_embd, double step, double *seconds,
+                               pi_error *err) {
     gpu_program *program = NULL;
-    float input[N_IN];
-    out->sync = 1e30;
+    j->n_embd = n_embd;
+    pi_status status = j->b->record_begin(j->stream, err);
+    if (status != PI_OK) return status;
+    for (int i = 0; i < EXCHANGES; i++) enqueue_layer(j, i);
+    status = j->b->record_end(j->stream, &program, err);
+    if (status == PI_OK) status = run_exchanges(j, program, step, seconds, err);
+    j->b->program_free(program);
+    return status;
+}
+
+/* From short and long messages: the time that does not depend on their length, and the rate. */
+static pi_status measure_sync(rates_job *j, int n_threads, gpu_rates *out, pi_error *err) {
+    float input[N_LONG];
+    double brief = 0, lengthy = 0;
     j->input = input;
     pi_status status = pool_create(n_threads, &j->workers, err);
     if (status != PI_OK) return status;
     pool_stay_awake(j->workers, true);
-    status = j->b->record_begin(j->stream, err);
-    if (status == PI_OK) {
-        for (int i = 0; i < EXCHANGES; i++) enqueue_layer(j, i);
-        status = j->b->record_end(j->stream, &program, err);
-    }
-    if (status == PI_OK) status = run_exchanges(j, program, out, err);
-    if (out->sync < 0) out->sync = 0; /* below the resolution of clocks */
-    j->b->program_free(program);
+    status = time_exchange(j, N_IN, out->step, &brief, err);
+    if (status == PI_OK) status = time_exchange(j, N_LONG, out->step, &lengthy, err);
     pool_destroy(j->workers);
+    out->sync = brief;
+    if (lengthy > brief) {
+        out->bus_gbps = (bytes_of(N_LONG) - bytes_of(N_IN)) / (lengthy - brief) * 1e-9;
+        out->sync -= bytes_of(N_IN) / (out->bus_gbps * 1e9);
+    }
+    if (out->sync < 0) out->sync = 0; /* below the resolution of clocks */
     return status;
 }
 

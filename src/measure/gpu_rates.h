@@ -8,7 +8,8 @@ typedef struct gpu_rates {
     double stream_gbps; /* 1e9 bytes per second of a matrix-vector product */
     double gather_gbps; /* of the sum over rows of 2,304 bytes, one in ten */
     double step;        /* seconds of an almost empty kernel in a program */
-    double sync;        /* seconds of one exchange with all threads of the CPU */
+    double sync;        /* seconds of one exchange with all threads of the CPU, without its bytes */
+    double bus_gbps;    /* 1e9 bytes of exchanges per second; 0: too fast to measure */
 } gpu_rates;
 
 /* The device must be idle; n_threads of the CPU take part in exchanges. Allocates up to a quarter

@@ -155,6 +155,7 @@ static void measure_own_gpu(const pi_place_options *o, place_machine *m) {
         m->device[SIDE_GPU] = (place_device){
             .stream_gbps = rates.stream_gbps, .gather_gbps = rates.gather_gbps, .step = rates.step};
         m->sync = rates.sync;
+        m->bus_gbps = rates.bus_gbps;
     } else {
         say(o, why.message);
     }

@@ -40,8 +40,9 @@ typedef struct place_machine {
     bool shared; /* one memory for CPU and GPU: nothing is stored twice, and both share the
                     bandwidth of the faster one */
     place_device device[PLAN_SIDES];
-    double sync; /* seconds per exchange: input to the other device and partial sum back, with
-                    kernels and barriers */
+    double sync;     /* seconds per exchange: input to the other device and partial sum back, with
+                        kernels and barriers, without its bytes */
+    double bus_gbps; /* bytes of an exchange per second; 0: `sync` includes them */
     /* The drive with the model: rate of reads of PLACE_DRIVE_LONG bytes (1e9 bytes per second), and
      * number of reads of PLACE_DRIVE_READ bytes per second, both with many reads in flight. 0: not
      * measured. */
@@ -58,6 +59,8 @@ bool place_machine_find(const char *name, place_machine *out);
 /* Adds a GPU with a known published bandwidth, bytes per second (0: unknown). All other figures are
  * the assumptions for the described GPUs. */
 void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes);
+/* Seconds of an exchange with so many bytes. */
+double place_machine_sync(const place_machine *m, uint64_t n_bytes);
 /* PI_ERR_RANGE for a meaningless figure; the message names machine and field. */
 pi_status place_machine_check(const place_machine *m, pi_error *err);
 
@@ -83,12 +86,14 @@ typedef struct place_layer {
     /* [n / unit + 1]: expected bytes that a token gathers from the first k groups, and expected
      * number of selected neurons (or experts) in these groups. Concave: hottest first. */
     double *gather, *selected;
+    uint64_t exchange_bytes; /* that cross the bus in an exchange of its neurons */
 } place_layer;
 
 typedef struct place_workload {
     int n_layers;
     place_layer *layers; /* [n_layers] */
     bool has_predictor;
+    uint64_t stream_bytes; /* a token's residual stream, which moves to another primary */
     uint64_t head_bytes;   /* output matrix and norm, read for every token */
     uint64_t table_bytes;  /* embeddings: always in host memory, rarely read */
     uint64_t tied_bytes;   /* bytes of a head that is the embedding table; 0: the head has its own

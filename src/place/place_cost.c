@@ -2,6 +2,7 @@
  *
  *   T = head + kv
  *       + sum over layers [always / BW(primary) + max(Tgpu(h), Tcpu(h)) + sync * exchanges]
+ *   sync = latency + bytes / BW(bus)
  *
  * Helpers compute in parallel: Tgpu is the slowest GPU's time. A helper's time includes an exchange
  * if the input comes from another GPU through the CPU. Tgpu and Tcpu are the times of the two
@@ -59,7 +60,7 @@ static int64_t find_balance(const place_item *item) {
 }
 
 static void fill_layer(const place_layer *l, const place_machine *m, place_item *item) {
-    *item = (place_item){.layer = l, .sync = m->sync};
+    *item = (place_item){.layer = l, .sync = place_machine_sync(m, l->exchange_bytes)};
     item->unit_bytes = l->unit_bytes + l->unit_padding;
     item->bytes = l->always_bytes + l->predictor_bytes + l->always_padding + l->kv_bytes;
     item->n_units = l->n / l->unit;
@@ -87,7 +88,7 @@ static void fill_layer(const place_layer *l, const place_machine *m, place_item 
 void place_items_fill(const place_workload *w, const place_machine *m, place_item *items) {
     for (int i = 0; i < w->n_layers; i++) fill_layer(&w->layers[i], m, &items[i]);
     place_item *head = &items[w->n_layers];
-    *head = (place_item){.sync = m->sync, .bytes = w->head_bytes + w->head_padding};
+    *head = (place_item){.bytes = w->head_bytes + w->head_padding};
     for (int d = 0; d < PLAN_SIDES; d++) {
         if (d == SIDE_GPU && !m->has_gpu) continue;
         head->always[d] = (double)w->head_bytes / (m->device[d].stream_gbps * GIGA) +
@@ -209,9 +210,11 @@ void place_predict(const place_workload *w, const place_machine *m, const place_
         predict_item(&item, m, split, out, layers ? &layers[i] : NULL);
         plan_side primary = next ? next->primary : p->head;
         bool passes = split->primary == SIDE_GPU && primary == SIDE_GPU && here != there;
+        const double from = place_machine_sync(here, w->stream_bytes),
+                     to = place_machine_sync(there, w->stream_bytes);
         double sync = 0;
-        if (split->primary != primary) sync = primary == SIDE_GPU ? there->sync : here->sync;
-        if (passes) sync = PLACE_HAND_OFF / 2 * (here->sync + there->sync);
+        if (split->primary != primary) sync = primary == SIDE_GPU ? to : from;
+        if (passes) sync = PLACE_HAND_OFF / 2 * (from + to);
         out->exchanges += split->primary != primary || passes;
         out->sync += sync;
         out->seconds += sync;

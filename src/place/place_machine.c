@@ -15,10 +15,11 @@ static const double GPU_STREAM = 0.80, GPU_GATHER = 0.72, CPU_STREAM = 0.85, CPU
 /* A kernel of a recorded graph begins 1.3 microseconds after the previous kernel has ended, and its
  * first loads arrive 1 microsecond later; a barrier of worker threads takes 1. */
 static const double GPU_STEP = 2.3e-6, CPU_STEP = 1e-6;
-/* An exchange, with its two kernels and with spinning threads: 1.3 to 2 microseconds for each of
- * four transfers over the bus (a vector and its flag, both ways), 4.6 for the kernels, 2 to 3 for a
- * barrier and for copying and quantizing two vectors. */
-static const double SYNC = 16e-6;
+/* An exchange with spinning threads, counted (docs/performance.md): 6.1 microseconds for flags and
+ * first bytes over the bus and for the barriers before and after the CPU's neurons. Its kernels
+ * count as the layer's norms, which they also compute. Bytes cross PCIe 4.0 x16 at 20 GB/s, and one
+ * core copies them at 30 GB/s. */
+static const double SYNC = 6.1e-6, BUS_GBPS = 12;
 #define MIB         ((uint64_t)1 << 20)
 #define GIB         ((uint64_t)1 << 30)
 #define GPU_RUNTIME (400 * MIB) /* a CUDA context with its modules */
@@ -68,7 +69,7 @@ int place_machine_count(void) {
 
 place_machine place_machine_at(int i) {
     const described *d = &machines[i];
-    place_machine m = {.has_gpu = d->gpu_gbps > 0, .sync = SYNC};
+    place_machine m = {.has_gpu = d->gpu_gbps > 0, .sync = SYNC, .bus_gbps = BUS_GBPS};
     memcpy(m.name, d->name, strlen(d->name) + 1);
     m.device[SIDE_CPU] = (place_device){.memory_bytes = HOST_MEMORY,
                                         .stream_gbps = CPU_STREAM * d->cpu_gbps,
@@ -87,6 +88,10 @@ bool place_machine_find(const char *name, place_machine *out) {
     return false;
 }
 
+double place_machine_sync(const place_machine *m, uint64_t n_bytes) {
+    return m->sync + (m->bus_gbps > 0 ? (double)n_bytes / (m->bus_gbps * 1e9) : 0);
+}
+
 /* Wide enough for any machine of the next decades, narrow enough to keep sums finite. */
 static const double RATE_MIN = 1e-3, RATE_MAX = 1e6, SECONDS_MAX = 10;
 
@@ -99,6 +104,8 @@ static pi_status refuse(const place_machine *m, const char *device, const char *
 pi_status place_machine_check(const place_machine *m, pi_error *err) {
     static const char *const names[PLAN_SIDES] = {"cpu ", "gpu "};
     if (!(m->sync >= 0 && m->sync <= SECONDS_MAX)) return refuse(m, "", "sync_us", m->sync, err);
+    if (m->bus_gbps != 0 && !(m->bus_gbps >= RATE_MIN && m->bus_gbps <= RATE_MAX))
+        return refuse(m, "", "bus_gbps", m->bus_gbps, err);
     for (int i = 0; i < PLAN_SIDES; i++) {
         const place_device *d = &m->device[i];
         if (i == SIDE_GPU && !m->has_gpu) continue;

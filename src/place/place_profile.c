@@ -3,9 +3,10 @@
  *   {"name": "desk", "cpu": {"stream_gbps": 45, "gather_gbps": 27, "step_us": 1},
  *    "gpu": {"memory_gib": 24, "stream_gbps": 800, "gather_gbps": 700, "step_us": 2.3,
  *            "runtime_mib": 400, "margin_mib": 256},
- *    "sync_us": 16, "shared": false}
+ *    "sync_us": 6.1, "bus_gbps": 12, "shared": false}
  *
- * Without "gpu" the machine has no GPU. Unknown keys are errors, so that a misspelt key is not
+ * Without "gpu" the machine has no GPU. With "sync_us" and without "bus_gbps" the time of an
+ * exchange does not depend on its bytes. Unknown keys are errors, so that a misspelt key is not
  * silently ignored. */
 #include <errno.h>
 #include <string.h>
@@ -102,7 +103,7 @@ static pi_status read_machine(const json_node *root, const char *path, place_mac
     place_machine_find("rtx-4090-ddr5", m);
     m->device[SIDE_CPU].memory_bytes = 0;
     double sync = m->sync / MICRO;
-    const number numbers[] = {{"sync_us", &sync, false}};
+    const number numbers[] = {{"sync_us", &sync, false}, {"bus_gbps", &m->bus_gbps, false}};
     static const char *const others[] = {"name", "cpu", "gpu", "drive", "shared", NULL};
     const char *name;
     size_t n_name;
@@ -111,9 +112,10 @@ static pi_status read_machine(const json_node *root, const char *path, place_mac
                          "not a machine's description: %s: see "
                          "docs/placement.md",
                          path);
-    pi_status status = read_numbers(root, path, numbers, 1, others, err);
+    pi_status status = read_numbers(root, path, numbers, 2, others, err);
     if (status != PI_OK) return status;
     m->sync = sync * MICRO;
+    if (json_get(root, "sync_us") && !json_get(root, "bus_gbps")) m->bus_gbps = 0;
     const json_node *gpu = json_get(root, "gpu"), *shared = json_get(root, "shared");
     if (shared && !json_as_bool(shared, &m->shared))
         return error_set(err, PI_ERR_FORMAT, "invalid value: %s: shared must be true or false",
@@ -171,6 +173,7 @@ static bool describe(const place_machine *m, os_text *out) {
         json_end_object(&w);
     }
     json_put_number(&w, "sync_us", m->sync / MICRO);
+    json_put_number(&w, "bus_gbps", m->bus_gbps);
     json_end_object(&w);
     return os_text_close(out);
 }
@@ -233,4 +236,5 @@ void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine
     if (!gpu) return;
     out->device[SIDE_GPU] = measured.device[SIDE_GPU];
     out->sync = measured.sync;
+    out->bus_gbps = measured.bus_gbps;
 }

@@ -21,7 +21,8 @@ typedef struct place_range {
 typedef struct place_problem {
     int n; /* items: layers and the head */
     const place_item *items;
-    double sync, budget; /* GPU bytes available for items */
+    double sync;   /* of a change of primary */
+    double budget; /* GPU bytes available for items */
     /* Scratch memory of place_relax. */
     struct place_step {
         double value, time, bytes;

@@ -266,7 +266,7 @@ pi_status place_solve(const place_workload *w, const place_machine *m, uint64_t 
     if (status == PI_OK) {
         place_items_fill(w, m, items);
         double room = budget > fixed ? (double)(budget - fixed) : 0;
-        status = search_create(&s, items, n, m->sync, room, err);
+        status = search_create(&s, items, n, place_machine_sync(m, w->stream_bytes), room, err);
     }
     if (status == PI_OK) {
         out->bound = s->best.time;

@@ -224,11 +224,29 @@ static void sum_ends(const model *m, place_workload *w) {
         w->tied_bytes = m->t[ROLE_TOKEN_EMBD].n_bytes;
 }
 
+/* Input and partial sum of a token's neurons: in int8 form where their weights are quantized, and
+ * floats; with the bits of selected neurons, or choices. */
+static uint64_t exchange_of(const model *m, const model_layer *l, pi_mode mode) {
+    static const tensor_role in[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_EXPERT_GATE, ROLE_EXPERT_UP,
+                                     ROLE_EXPERT_GATE_UP};
+    const uint64_t floats = sizeof(float) * (uint64_t)m->hp.n_embd;
+    bool q8 = true;
+    for (size_t i = 0; i < sizeof in / sizeof *in; i++)
+        if (l->t[in[i]].data) q8 = q8 && quant_find((uint32_t)l->t[in[i]].type)->is_quantized;
+    uint64_t bytes = floats + (q8 ? gpu_q8_bytes(m->hp.n_embd) : floats);
+    if (l->t[ROLE_ROUTER].data)
+        bytes += sizeof(uint32_t) * GPU_CHOICE_WORDS * (uint64_t)m->hp.n_expert_used;
+    else if (mode == PI_MODE_PREDICT)
+        bytes += (uint64_t)l->hp.n_ff / 8;
+    return bytes;
+}
+
 static pi_status add_layer(const model *m, int i, const place_use *use, place_workload *w,
                            pi_error *err) {
     neuron_bytes bytes = {0};
     place_layer *out = &w->layers[i];
     out->with_previous = i > model_shared_from(m);
+    out->exchange_bytes = exchange_of(m, &m->layers[i], use->modes[i]);
     sum_layer(m, &m->layers[i], use->modes[i], out, &bytes);
     if (use->plan->stays && use->plan->stays[i] & PLAN_STAY_ALWAYS) out->always_stays = true;
     if (use->plan->stays && use->plan->stays[i] & PLAN_STAY_NEURONS) out->neurons_stay = true;
@@ -270,6 +288,7 @@ pi_status place_workload_create(const model *m, const place_use *use, place_work
         return status;
     }
     sum_ends(m, out);
+    out->stream_bytes = sizeof(float) * (uint64_t)plan_residual_width(m);
     if (use->plan->stays && use->plan->stays[m->hp.n_layer]) out->head_stays = true;
     out->scratch_bytes = scratch_of(m, use);
     return PI_OK;

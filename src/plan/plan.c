@@ -437,6 +437,7 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     count_bytes(p, p->gpu_steps, p->n_gpu_steps);
     status = resolve_acts(p, SIDE_CPU, kernels, err);
     if (status == PI_OK) status = resolve_acts(p, SIDE_GPU, NULL, err);
+    if (status == PI_OK) plan_join_messages(p);
     return status;
 }
 

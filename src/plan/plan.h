@@ -150,6 +150,15 @@ static inline int64_t plan_message_width(const plan *p, plan_buffer b) {
     return b == BUF_STREAMS ? plan_residual_width(p->model) : p->model->hp.n_embd;
 }
 
+/* Whether the vectors of a GPU's message are in int8 form, which is what the CPU multiplies with:
+ * in ubatches whose activations the CPU quantizes by columns. Experts of several tokens gather
+ * floats.
+ */
+static inline bool plan_message_is_q8(const plan *p, const args_message *a, int n_tokens) {
+    return a->q8 && plan_form_of(p, SIDE_CPU, n_tokens) != FORM_MANY &&
+           plan_form_of(p, SIDE_GPU, n_tokens) != FORM_MANY && (!a->experts || n_tokens == 1);
+}
+
 /* Whether a step reads only weights of active neurons; all other steps read weight_bytes. */
 static inline bool plan_step_is_sparse(const plan_step *s) {
     return plan_op_reads(s->op) == READS_ACTIVE;

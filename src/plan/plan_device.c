@@ -1,4 +1,5 @@
-/* plan_device.c: divides a plan among GPUs: checks the splits, and extracts one GPU's part. */
+/* plan_device.c: divides a plan among GPUs: checks the splits, extracts one GPU's part, and joins
+ * messages with the kernels that make or need their contents. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -149,6 +150,66 @@ void plan_of_device(const plan *p, int device, plan *out) {
 plan_ffn *plan_gpu_ffn(const plan *p, int device, int layer) {
     assert(p->device < 0);
     return p->gpu_ffn + (size_t)device * (size_t)p->model->hp.n_layer + layer;
+}
+
+/* ---- messages of few tokens ------------------------------------------------------------------ */
+
+/* The CPU's RECEIVE of a GPU's message. */
+static plan_step *receiver_of(const plan *p, const plan_step *send) {
+    plan_step *s = p->steps;
+    while (s->op != OP_RECEIVE ||
+           STEP_ARGS(s, message)->exchange != STEP_ARGS(send, message)->exchange)
+        s++;
+    return s;
+}
+
+/* If the CPU only quantizes the message, it crosses the bus in int8 form: 34% of the bytes. A CPU
+ * that forwards the message to helpers needs floats. */
+static void choose_form(const plan *p, plan_step *send) {
+    const unsigned int8 = 1u << CPU_ACT_Q8 | 1u << CPU_ACT_Q8_BF16;
+    plan_step *receive = receiver_of(p, send), *next = receive + 1;
+    bool last = next == p->steps + p->n_steps;
+    if (last || next->op != OP_QUANTIZE || next->in != BUF_Y || next->layer != receive->layer)
+        return;
+    const plan_experts *e = STEP_ARGS(send, message)->experts;
+    if (!next->act_kinds || next->act_kinds & ~int8 || (e && e->weigh_input)) return;
+    for (const plan_step *s = next; s->layer == next->layer && s < p->steps + p->n_steps; s++)
+        if (s->op == OP_SEND && s->in == BUF_Y) return;
+    STEP_ARGS(send, message)->q8 = STEP_ARGS(receive, message)->q8 = true;
+    STEP_ARGS(next, quantize)->received = true;
+}
+
+/* The input of a split layer is sent by the norm that makes it, together with the step that makes
+ * the bits. */
+static bool join_send(plan_step *steps, int at) {
+    plan_step *send = &steps[at], *bits = NULL;
+    for (plan_step *s = send - 1; s >= steps && s->layer == send->layer; s--) {
+        if (s->device != send->device) return false;
+        if (s->op == OP_SELECT || s->op == OP_ROUTE) bits = s;
+        if (s->op != OP_NORM || s->out != BUF_Y) continue;
+        if (STEP_ARGS(send, message)->bits != (bits != NULL)) return false;
+        s->sends = (int)(send - s);
+        if (bits) bits->sends = (int)(send - bits);
+        plan_set_kernel(send, KERNEL_SKIP, KERNEL_SKIP, send->kernel[FORM_MANY]);
+        return true;
+    }
+    return false;
+}
+
+/* What the residual stream receives is normed by the next step: the kernel that waits does both. */
+static void join_receive(plan_step *receive, plan_step *norm) {
+    if (receive->out != BUF_X || norm->op != OP_NORM || norm->in != BUF_X) return;
+    if (norm->device != receive->device || STEP_ARGS(norm, norm)->width % 4) return;
+    STEP_ARGS(receive, message)->norms = true;
+    plan_set_kernel(norm, KERNEL_SKIP, KERNEL_SKIP, norm->kernel[FORM_MANY]);
+}
+
+void plan_join_messages(plan *p) {
+    for (int i = 0; i < p->n_gpu_steps; i++) {
+        plan_step *s = &p->gpu_steps[i];
+        if (s->op == OP_SEND && s->in == BUF_Y && join_send(p->gpu_steps, i)) choose_form(p, s);
+        if (s->op == OP_RECEIVE && i + 1 < p->n_gpu_steps) join_receive(s, s + 1);
+    }
 }
 
 int plan_peer_of(const plan *part) {

@@ -252,6 +252,8 @@ typedef struct args_quantize {
     bool relu;
     bool layer_embd; /* its activation is multiplied by the layer's part of BUF_LAYER_EMBD */
     bool gated;      /* it is multiplied by the sigmoid of BUF_ATTN_GATE */
+    bool received;   /* `in` came with the RECEIVE before it: nothing to do where that message is in
+                        int8 form (plan_message_is_q8) */
 } args_quantize;
 
 typedef struct args_matmul {
@@ -332,7 +334,9 @@ typedef struct args_message {
     int peer;                    /* messages of GPUs: the GPU at the other end; -1: the CPU */
     bool bits;                   /* includes selected neurons, or choices of experts */
     const plan_experts *experts; /* for messages of a mixture of experts; NULL elsewhere */
+    bool q8; /* in ubatches of few tokens the vectors are in int8 form: plan_message_is_q8 */
     /* OP_RECEIVE */
+    bool norms;      /* the GPU's, in ubatches of few tokens: its kernel also runs the next step */
     bool add_to_out; /* out += message, not out = message */
     bool answer;     /* the message is the other side's partial sum */
     bool clear_x;    /* X = 0, for this side's partial sum */
@@ -390,6 +394,8 @@ struct plan_step {
                    prefetching does not pay off */
     plan_buffer in, out; /* output of steps without matrices; each matrix names its own output */
     int64_t in_at;       /* OP_QUANTIZE and its OP_MATMUL: offset in the input's rows, floats */
+    int sends;     /* the GPU's OP_NORM, OP_SELECT, OP_ROUTE: for few tokens the kernel sends its
+                      part of the message of the OP_SEND so many steps later; 0: none */
     bool add_to_x; /* OP_MATMUL, OP_FFN_DOWN, OP_EXPERTS_SUM: adds the result to X; otherwise writes
                       it to `out`, or to the matrix's output */
     /* OP_MATMUL, OP_FFN_IN, OP_FFN_SPARSE, OP_HEADS: matrices that share one quantized input */

@@ -137,12 +137,13 @@ static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
     if (step_count_layers(m, &o.plan, 1, steps, &err)) fail_msg("%s", err.message);
     for (int primary = 0; primary < PLAN_SIDES; primary++) {
         /* Before the layers: a fill, angles, and a message where the head or the first layer has
-         * another primary; per layer: publish and receive. */
+         * another primary. Per layer: a GPU that is the primary has no kernels for messages only: a
+         * norm sends, and the receive runs the next norm; otherwise it receives and publishes. */
         const int64_t start = 3;
         split_all(m, (plan_side)primary, &o);
         int64_t launched = count_first_token(m, &o, kernels), layers = 0;
         for (int i = 0; i < m->hp.n_layer; i++) {
-            layers += 2 + steps[i].neurons[SIDE_GPU];
+            layers += steps[i].neurons[SIDE_GPU] + (primary == SIDE_GPU ? 0 : 2);
             layers += primary == SIDE_GPU ? steps[i].always[SIDE_GPU] : 0;
         }
         if (primary == SIDE_GPU) layers += steps[m->hp.n_layer].always[SIDE_GPU];
@@ -190,6 +191,130 @@ static void test_kernels(void **state) {
         tiny_set_heads(&t, 4, 1);
         check_kernels("latent", &t, PI_MODE_DENSE, kernels);
     }
+}
+
+/* ---- the order of messages ------------------------------------------------------------------- */
+
+/* In front of each layer's neurons the GPU waits for a gate, which the CPU opens when it has the
+ * layer's input. */
+static gpu_pinned gates; /* a flag per layer */
+static uint64_t *gate_epoch;
+static int n_gated;
+
+static void wait_at_gate(gpu_stream *s) {
+    const gpu_receive wait = {
+        .flag = (uint64_t *)((uint8_t *)gates.device + (size_t)n_gated++ * GPU_FLAG_BYTES),
+        .epoch = gate_epoch,
+        .n_cols = 1,
+        .wait_ms = 4000};
+    library.backend->ops.receive(s, &wait);
+}
+static void gated_ffn_in(gpu_stream *s, const gpu_ffn_in *a) {
+    wait_at_gate(s);
+    library.backend->ops.ffn_in(s, a);
+}
+static void gated_expert_in(gpu_stream *s, const gpu_expert_in *a) {
+    wait_at_gate(s);
+    library.backend->ops.expert_in(s, a);
+}
+
+typedef struct seen_inputs {
+    bool opens; /* gates */
+    float first[64];
+} seen_inputs;
+
+/* Keeps the input of the first layer's neurons. */
+static void see_input(void *user, const plan_step *s, const float *x, int64_t ldx, int n_rows) {
+    seen_inputs *seen = user;
+    (void)ldx;
+    (void)n_rows;
+    const bool neurons = s->op == OP_FFN_IN || s->op == OP_FFN_SPARSE;
+    if (!neurons && s->op != OP_EXPERTS_DOWN) return;
+    if (s->layer == 0 && neurons) memcpy(seen->first, x, sizeof seen->first);
+    if (seen->opens) gpu_flag_raise((uint8_t *)gates.host + s->layer * GPU_FLAG_BYTES, 1);
+}
+
+/* A wait that times out clears its epoch, and the ubatch is tried again. */
+static void check_gates_opened(void) {
+    uint64_t epoch;
+    gpu_stream *s;
+    pi_error err;
+    const gpu_backend *b = library.backend;
+    assert_int_equal(b->stream_create(device, &s, &err), PI_OK);
+    b->download(s, &epoch, gate_epoch, sizeof epoch);
+    assert_int_equal(b->stream_sync(s, &err), PI_OK);
+    b->stream_destroy(s);
+    assert_int_equal(epoch, 1);
+}
+
+static void check_order(const tiny_model *t, pi_mode mode) {
+    model *m = run_engine_open_tiny(t, MODEL_PATH);
+    engine_options o = options_for(mode);
+    seen_inputs plain = {.opens = false}, seen = {.opens = true};
+    const bool experts = t->experts.n > 0;
+    float want[40], got[40];
+    assert_int_equal(m->hp.n_embd, 64);
+    gpu_backend gated = counted;
+    gated.ops.ffn_in = gated_ffn_in;
+    gated.ops.expert_in = gated_expert_in;
+    n_gated = 0;
+    memset(gates.host, 0, TINY_MAX_LAYERS * GPU_FLAG_BYTES);
+    split_all(m, SIDE_GPU, &o);
+    /* fewer experts than a token uses: no message is empty */
+    for (int i = 0; i < m->hp.n_layer && experts; i++) splits[i].hot = 1;
+    for (int gpu = 0; gpu < 2; gpu++) {
+        o.gpu = gpu ? &gated : NULL;
+        o.plan.splits = gpu ? splits : NULL;
+        engine_context *c = run_engine_context(m, &o);
+        engine_observe(c, see_input, gpu ? &seen : &plain);
+        pi_session *s = run_engine_session(c, N_CTX);
+        feed(c, s, 1);
+        memcpy(gpu ? got : want, engine_logits(c, 0), sizeof want);
+        if (gpu) assert_null(engine_gpu_loss(c));
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    assert_int_equal(n_gated, m->hp.n_layer);
+    check_gates_opened();
+    assert_true(run_nmse(got, want, 40) < 1e-3);
+    /* An observer sees floats, even if they have crossed the bus as int8. */
+    if (!experts) assert_true(run_nmse(seen.first, plain.first, 64) < 1e-3);
+    model_close(m);
+}
+
+/* The CPU has a layer's input before the GPU begins with its neurons. */
+static void test_order(void **state) {
+    (void)state;
+    static const uint64_t epoch = 1;
+    pi_error err;
+    gpu_stream *s;
+    const gpu_backend *b = library.backend;
+    assert_int_equal(b->host_alloc(device, TINY_MAX_LAYERS * GPU_FLAG_BYTES, &gates, &err), PI_OK);
+    assert_int_equal(b->alloc(device, sizeof epoch, "a test", (void **)&gate_epoch, &err), PI_OK);
+    assert_int_equal(b->stream_create(device, &s, &err), PI_OK);
+    b->upload(s, gate_epoch, &epoch, sizeof epoch);
+    assert_int_equal(b->stream_sync(s, &err), PI_OK);
+    static const char *const types[] = {"f16", "q4_0"};
+    for (int i = 0; i < 2; i++) {
+        tiny_model t = base_model();
+        t.type = types[i];
+        check_order(&t, PI_MODE_DENSE);
+        t.experts = (tiny_experts){.n = 8, .n_used = 2, .n_ff = 32};
+        check_order(&t, PI_MODE_DENSE);
+        t = base_model();
+        t.type = types[i];
+        t.activation = "relu";
+        t.sparse.down_t = true;
+        check_order(&t, PI_MODE_EXACT);
+        t.sparse.rank = 32;
+        t.sparse.predictor = "lowrank";
+        check_order(&t, PI_MODE_PREDICT);
+        t.sparse.predictor = "sign";
+        check_order(&t, PI_MODE_PREDICT);
+    }
+    b->stream_destroy(s);
+    b->free(device, gate_epoch);
+    b->host_free(device, &gates);
 }
 
 /* ---- queries --------------------------------------------------------------------------------- */
@@ -320,9 +445,9 @@ static void test_programs(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels),  cmocka_unit_test(test_queries),
-        cmocka_unit_test(test_copies),   cmocka_unit_test(test_shrink),
-        cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_kernels), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_queries), cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_shrink),  cmocka_unit_test(test_programs),
     };
     int status;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &status)) return status;

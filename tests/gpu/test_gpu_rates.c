@@ -26,6 +26,7 @@ static void test_rates(void **state) {
     for (int i = 0; i < 2; i++) assert_true(figures[i] > 1e-6 && figures[i] < 1e6);
     assert_true(r.step > 0 && r.step < 10);
     assert_true(r.sync >= 0 && r.sync < 10);
+    assert_true(r.bus_gbps >= 0 && r.bus_gbps < 1e6);
 }
 
 static void test_lost(void **state) {

@@ -24,6 +24,7 @@ static void random_layer(rng *r, int max_units, place_workload *w, place_layer *
     if (w->has_predictor) l->predictor_bytes = rng_u64(r) % 2000;
     l->kv_bytes = rng_u64(r) % 4000;
     l->kv_read = l->kv_bytes / 2;
+    l->exchange_bytes = rng_u64(r) % 2000;
     for (int side = 0; side < PLAN_SIDES; side++) {
         l->always_steps[side] = (int32_t)(rng_u64(r) % 8);
         l->neuron_steps[side] = (int32_t)(rng_u64(r) % 8);
@@ -46,6 +47,7 @@ void random_workload(rng *r, int n_layers, int max_units, place_workload *out) {
         out->layers[i].with_previous = i > 0 && rng_u64(r) % 8 == 0;
     }
     for (int side = 0; side < PLAN_SIDES; side++) out->head_steps[side] = 1 + 2 * side;
+    out->stream_bytes = rng_u64(r) % 1000;
     out->head_bytes = 1000 + rng_u64(r) % 20000;
     out->table_bytes = out->head_bytes;
     if (rng_u64(r) % 2) out->tied_bytes = out->head_bytes;
@@ -60,7 +62,8 @@ place_machine random_machine(rng *r) {
         .stream_gbps = cpu, .gather_gbps = cpu * between(r, 0.3, 1), .step = between(r, 0, 5e-8)};
     m.device[SIDE_GPU] = (place_device){
         .stream_gbps = gpu, .gather_gbps = gpu * between(r, 0.3, 1), .step = between(r, 0, 5e-8)};
-    m.sync = between(r, 0, 3e-7);
+    m.sync = between(r, 0, 2e-7);
+    m.bus_gbps = rng_u64(r) % 4 ? between(r, 1, 20) : 0; /* 0: independent of bytes */
     m.runtime_bytes = rng_u64(r) % 2000;
     m.margin_bytes = rng_u64(r) % 500;
     return m;
@@ -103,6 +106,10 @@ static double bus_seconds(const place_layer *l, const place_machine *m) {
     return m->shared ? bytes / rate : 0;
 }
 
+double plain_exchange(const place_machine *m, uint64_t bytes) {
+    return m->bus_gbps > 0 ? m->sync + 1e-9 * (double)bytes / m->bus_gbps : m->sync;
+}
+
 double plain_seconds(const place_workload *w, const place_machine *m, const place_plan *p) {
     double seconds = 0;
     for (int i = 0; i < w->n_layers; i++) {
@@ -120,12 +127,14 @@ double plain_seconds(const place_workload *w, const place_machine *m, const plac
             if (p->splits[i].helpers[g] == 0) continue;
             end += p->splits[i].helpers[g] / l->unit;
             double helper = side_seconds(l, m, SIDE_GPU, first, end);
-            gpu = fmax(gpu, helper + (primary == SIDE_GPU ? m->sync : 0));
+            gpu = fmax(gpu,
+                       helper + (primary == SIDE_GPU ? plain_exchange(m, l->exchange_bytes) : 0));
         }
         double cpu = side_seconds(l, m, SIDE_CPU, end, units);
         seconds += fmax(fmax(gpu, cpu), bus_seconds(l, m));
         bool away = primary == SIDE_GPU ? hot < units : end > 0;
-        seconds += m->sync * ((away ? 1 : 0) + (next != primary ? 1 : 0));
+        if (away) seconds += plain_exchange(m, l->exchange_bytes);
+        if (next != primary) seconds += plain_exchange(m, w->stream_bytes);
     }
     const place_device *d = &m->device[p->head];
     return seconds + (double)w->head_bytes / (d->stream_gbps * 1e9) +

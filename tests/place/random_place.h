@@ -14,6 +14,9 @@ uint64_t workload_bytes(const place_workload *w);
 /* A random budget, up to slightly more than all bytes. */
 uint64_t random_budget(rng *r, const place_workload *w, const place_machine *m);
 
+/* Seconds of an exchange with so many bytes. */
+double plain_exchange(const place_machine *m, uint64_t bytes);
+
 /* Second formulation of the predicted seconds and bytes of GPU memory (margin included) of a plan:
  * a loop over neurons instead of prefix sums. */
 double plain_seconds(const place_workload *w, const place_machine *m, const place_plan *p);

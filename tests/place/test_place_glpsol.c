@@ -85,8 +85,9 @@ static double write_program(FILE *f, const place_workload *w, const place_machin
         constant += cpu;
         fprintf(f, " %+.12g a%d", always(w, m, i, SIDE_GPU) - cpu, i);
         if (i < n)
-            fprintf(f, " + t%d + %.12g e%d + %.12g c%d\n", i, MICRO * m->sync, i, MICRO * m->sync,
-                    i);
+            fprintf(f, " + t%d + %.12g e%d + %.12g c%d\n", i,
+                    MICRO * plain_exchange(m, w->layers[i].exchange_bytes), i,
+                    MICRO * plain_exchange(m, w->stream_bytes), i);
     }
     fprintf(f, "\nSubject To\n");
     for (int i = 0; i < n; i++) write_layer(f, w, m, i);

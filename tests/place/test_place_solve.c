@@ -88,6 +88,7 @@ static void check_plan(const place_workload *w, const place_machine *m, uint64_t
     place_layer_time layers[64];
     place_predict(w, m, placed, &t, layers);
     double seconds = plain_seconds(w, m, placed), sum = t.head, homes = t.sync;
+    int64_t n_moves = t.exchanges;
     assert_true(fabs(t.seconds - seconds) <= ROUNDING * seconds);
     assert_true(placed->bound <= seconds * (1 + ROUNDING));
     for (int i = 0; i < w->n_layers; i++) {
@@ -97,9 +98,15 @@ static void check_plan(const place_workload *w, const place_machine *m, uint64_t
                     placed->splits[i].primary == placed->splits[i - 1].primary);
         sum += layers[i].total;
         homes -= layers[i].sync;
+        const plan_split *c = &placed->splits[i];
+        const bool split = c->primary == SIDE_GPU ? c->hot < w->layers[i].n : c->hot > 0;
+        n_moves -= split;
+        assert_true(layers[i].sync ==
+                    (split ? place_machine_sync(m, w->layers[i].exchange_bytes) : 0));
     }
     assert_true(fabs(sum + homes - seconds) <= ROUNDING * seconds);
-    assert_true(fabs(t.sync - (double)t.exchanges * m->sync) <= ROUNDING * seconds);
+    assert_true(fabs(homes - (double)n_moves * plain_exchange(m, w->stream_bytes)) <=
+                ROUNDING * seconds);
 
     double used = plain_bytes(w, m, placed);
     assert_true(used <= (double)budget);
@@ -233,8 +240,8 @@ static void check_crossings(const place_workload *w, const place_machine *m,
     place_predict(w, m, placed, &several, NULL);
     place_predict(w, m, &plain, &one, NULL);
     assert_int_equal(several.exchanges, one.exchanges + n);
-    assert_true(fabs(several.seconds - one.seconds - 0.5 * n * m->sync) <=
-                ROUNDING * several.seconds);
+    const double crossing = 0.5 * plain_exchange(m, w->stream_bytes);
+    assert_true(fabs(several.seconds - one.seconds - n * crossing) <= ROUNDING * several.seconds);
 }
 
 /* Stages follow the shares. A plan for several GPUs is within every budget, has every layer on the
@@ -256,7 +263,7 @@ static void test_stages(void **state) {
         random_workload(&r, 3 + (int)(rng_u64(&r) % 20), 100, &w);
         place_machine m[PLAN_MAX_DEVICES] = {random_machine(&r)};
         m[0].shared = false;
-        if (round % 2) m[0].sync = 0;
+        if (round % 2) m[0].sync = m[0].bus_gbps = 0;
         for (int d = 0; d < N; d++) {
             m[d] = m[0];
             shares[d] = 1 + (double)(rng_u64(&r) % 4);

@@ -1,6 +1,7 @@
 /* cpu_exchange.c: the CPU's steps of an exchange with a GPU. */
 #include <string.h>
 
+#include "act_put.h"
 #include "clock.h"
 #include "cpu_exec.h"
 #include "gpu_ops.h"
@@ -72,10 +73,34 @@ void cpu_exec_send(cpu_exec *c, const plan_step *s, const args_message *a) {
     gpu_exec_raise(c->gpus[s->device], a->exchange, false);
 }
 
+/* A message in int8 form becomes the quantized form that the next step would have made of floats,
+ * with the same bits. */
+static void take_q8(cpu_exec *c, const plan_step *s) {
+    const plan_step *quantize = s + 1;
+    const int64_t n = plan_message_width(c->plan, s->out), n_cols = c->ubatch.n_tokens;
+    const uint8_t *message = gpu_exec_received_q8(c->gpus[s->device]);
+    for (int64_t col = 0; col < n_cols; col++, message += gpu_q8_bytes(n)) {
+        const int8_t *q = (const int8_t *)message;
+        const float *d = (const float *)(const void *)(message + gpu_q8_d_offset(n));
+        const int32_t *sum = (const int32_t *)(const void *)(message + gpu_q8_sum_offset(n));
+        for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
+            if (!(quantize->act_kinds & (1u << kind))) continue;
+            cpu_act x = cpu_exec_slot_act(c, quantize->slot, (cpu_act_kind)kind, CPU_ACT_COLUMNS, n,
+                                          n_cols);
+            cpu_act_put_q8(&x, col, q, d, sum);
+        }
+        float *y = cpu_exec_row(c, s->out, col);
+        for (int64_t i = 0; c->decodes && i < n; i++) y[i] = d[i / CPU_ACT_GROUP] * (float)q[i];
+    }
+}
+
 void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a) {
     if (atomic_load_explicit(&c->gpu_lost, memory_order_relaxed)) return;
     if (c->trace) c->trace->wait_end = clock_seconds();
     if (s->layer == c->idle_layer) return; /* the GPU sends no answer */
+    /* Before the wait, when nobody needs the CPU. */
+    for (int64_t col = 0; a->clear_x && col < c->ubatch.n_tokens; col++)
+        memset(cpu_exec_row(c, BUF_X, col), 0, (size_t)c->model->hp.n_embd * sizeof(float));
     if (!gpu_exec_wait(c->gpus[s->device], a->exchange)) {
         atomic_store_explicit(&c->gpu_lost, true, memory_order_relaxed);
         return;
@@ -86,16 +111,18 @@ void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a) {
         c->idle_layer = s->layer;
         return;
     }
-    int64_t n = plan_message_width(c->plan, s->out), ldx = c->plan->width[BUF_X];
+    if (plan_message_is_q8(c->plan, a, c->ubatch.n_tokens)) {
+        take_q8(c, s);
+        return;
+    }
+    int64_t n = plan_message_width(c->plan, s->out);
     const float *from = gpu_exec_received(c->gpus[s->device]);
     bool alone = a->helpers && c->ubatch.streaming[c->plan->splits[s->layer].device];
     for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
-        float *x = c->buf[BUF_X] + col * ldx;
         float *out = c->buf[s->out] + col * c->plan->width[s->out];
         if (a->add_to_out && !alone)
             c->kernels.add(out, from + col * n, out, n);
         else
             memcpy(out, from + col * n, (size_t)n * sizeof *out);
-        if (a->clear_x) memset(x, 0, (size_t)n * sizeof *x);
     }
 }

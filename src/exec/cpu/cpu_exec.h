@@ -47,6 +47,8 @@ typedef struct cpu_exec {
     ubatch_experts experts;
 
     engine_ubatch ubatch;
+    bool decodes;         /* somebody reads the inputs of products: BUF_Y also has the values of
+                             messages in int8 form */
     int idle_layer;       /* of the ubatch: the last layer whose exchange has nothing to do */
     int64_t n_received;   /* messages of GPUs since the forward pass began */
     atomic_bool gpu_lost; /* during a ubatch: a GPU timed out */

@@ -62,6 +62,10 @@ const float *gpu_exec_received(const gpu_exec *g) {
     return g->message_x[SIDE_GPU].host;
 }
 
+const uint8_t *gpu_exec_received_q8(const gpu_exec *g) {
+    return g->message_x[SIDE_GPU].host;
+}
+
 float *gpu_exec_outgoing(const gpu_exec *g, plan_buffer b) {
     return gpu_exec_outbox(g, b)->host;
 }

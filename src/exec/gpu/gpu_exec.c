@@ -246,9 +246,7 @@ static pi_status make_streams(gpu_exec *g, pi_error *err) {
         status = g->b->event_create(g->d, &g->staged[i], err);
         if (status == PI_OK) g->b->event_record(g->stream, g->staged[i]);
     }
-    gpu_event **events[] = {&g->ended, &g->forked, &g->joined};
-    for (int i = 0; i < 3 && status == PI_OK; i++)
-        status = g->b->event_create(g->d, events[i], err);
+    if (status == PI_OK) status = g->b->event_create(g->d, &g->ended, err);
     if (status == PI_OK) status = g->b->stream_create(g->d, &g->side, err);
     return status;
 }
@@ -308,9 +306,7 @@ void gpu_exec_destroy(gpu_exec *g) {
         if (g->staged[i]) g->b->event_destroy(g->staged[i]);
     if (g->side) g->b->stream_destroy(g->side);
     gpu_exec_prefill_free(g);
-    gpu_event *events[] = {g->ended, g->forked, g->joined};
-    for (int i = 0; i < 3; i++)
-        if (events[i]) g->b->event_destroy(events[i]);
+    if (g->ended) g->b->event_destroy(g->ended);
     for (int i = 0; i < g->n_blocks; i++) g->b->free(g->d, g->blocks[i]);
     gpu_pinned *pinned[] = {&g->header_host,
                             &g->uses_host,

@@ -97,7 +97,7 @@ struct gpu_exec {
     float *attn_partial, *down_partial;
     int32_t *list;     /* selected neurons of the current layer */
     int32_t *count;    /* [n_layer] the number of selected neurons */
-    int32_t *parts_in; /* [gpu_exec_arrivals] gpu_attention.arrived: zeros */
+    int32_t *parts_in; /* [gpu_exec_arrivals] zeros: gpu_send.arrived, then gpu_attention.arrived */
     int32_t *read;     /* [n_layer][2] rows of up and of down that were read */
     int32_t *bad;      /* 0, or n_gpu_steps minus the first norm whose input was not finite */
     uint32_t *bits;    /* [n_batch][words of the layer]: selected neurons, or choices of experts */
@@ -118,13 +118,8 @@ struct gpu_exec {
     gpu_pinned inbox, outbox;
     gpu_event *staged[GPU_EXEC_STAGES]; /* the copy out of a stage is done */
     int next_stage;
-    /* A second stream. In programs it is a branch with a message, for which the following steps
-     * need not wait; in ubatches of many tokens it copies cold rows. */
-    gpu_stream *side;
-    gpu_event *forked, *joined;
-    bool recording;        /* a program is being recorded; it may have branches */
-    const plan_step *sent; /* the message on the branch; NULL: there is no branch */
-    gpu_event *ended;      /* everything that was enqueued for the ubatch is done */
+    gpu_stream *side; /* copies cold rows in ubatches of many tokens */
+    gpu_event *ended; /* everything that was enqueued for the ubatch is done */
 
     /* Ubatches of many tokens. */
     gpu_exec_cold *cold; /* [n_layer] */
@@ -157,9 +152,10 @@ struct gpu_exec {
 static inline size_t gpu_exec_counts(const gpu_exec *g) {
     return 3 * (size_t)g->model->hp.n_layer + 1;
 }
-/* The length of `parts_in`, which follows them: for ubatches that split attention. */
+/* The length of `parts_in`, which follows them: for messages, and for ubatches that split
+ * attention. */
 static inline size_t gpu_exec_arrivals(const gpu_exec *g) {
-    return (size_t)GPU_ATTN_SPLITS / 2 * GPU_MAX_COLS * (size_t)g->model->hp.n_head;
+    return 1 + (size_t)GPU_ATTN_SPLITS / 2 * GPU_MAX_COLS * (size_t)g->model->hp.n_head;
 }
 
 /* The message in an inbox or outbox. */
@@ -251,7 +247,6 @@ void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *shape);
 void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *shape);
 /* The first of the head's steps, where the head is on the GPU. */
 int gpu_exec_head_at(const gpu_exec *g);
-void gpu_exec_join(gpu_exec *g); /* later operations wait for the message on the branch */
 /* Enqueues the logits of rows [first, first + n) of X, into buf[BUF_LOGITS]. */
 void gpu_exec_enqueue_head(gpu_exec *g, int first, int n);
 /* Enqueues their hidden states, into buf[BUF_Y] from its first row on. */
@@ -280,7 +275,7 @@ void gpu_exec_attention(gpu_exec *g, const plan_step *s, const args_attention *a
 void gpu_exec_send(gpu_exec *g, const plan_step *s, const args_message *args,
                    const gpu_exec_shape *p);
 void gpu_exec_receive(gpu_exec *g, const plan_step *s, const args_message *args,
-                      const gpu_exec_shape *p);
+                      const gpu_exec_step *w, const gpu_exec_shape *p);
 void gpu_exec_add(gpu_exec *g, const plan_step *s, const args_add *args, const gpu_exec_step *w,
                   const gpu_exec_shape *p);
 void gpu_exec_softcap(gpu_exec *g, const plan_step *s, const args_softcap *args,
@@ -342,6 +337,9 @@ int gpu_exec_attention_splits(const args_attention *a, int n_splits);
  * where the GPU selects them, among the GPU's neurons where they come in a message. */
 int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s);
 
+/* The message, or the part of it, that the kernel of an OP_NORM, OP_SELECT or OP_ROUTE sends.
+ * False: none. */
+bool gpu_exec_sends(const gpu_exec *g, const plan_step *s, const gpu_exec_shape *p, gpu_send *out);
 /* Where the int8 form of a step's result goes; NULL: no step reads it, or only tiled products,
  * which read floats. */
 void *gpu_exec_q8(const gpu_exec *g, const plan_step *s, plan_form form);

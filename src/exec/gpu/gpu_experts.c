@@ -5,21 +5,23 @@
 
 void gpu_exec_route(gpu_exec *g, const plan_step *s, const plan_experts *e, const gpu_exec_step *w,
                     const gpu_exec_shape *p) {
-    const gpu_route a = {.scores = g->buf[BUF_ROUTER],
-                         .select_bias = w->select_bias,
-                         .perm = w->perm,
-                         .lds = g->plan->gpu_width[BUF_ROUTER],
-                         .n_expert = e->n_expert,
-                         .n_used = e->n_used,
-                         .n_group = e->n_group,
-                         .n_group_used = e->n_group_used,
-                         .n_cols = p->n_cols,
-                         .gating = (gpu_gating)e->gating,
-                         .norm = e->norm,
-                         .scale = e->scale,
-                         .slots = g->slots ? g->slots + (int64_t)s->layer * e->n_expert : NULL,
-                         .uses = g->uses + (int64_t)s->layer * e->n_expert,
-                         .choices = g->bits};
+    gpu_send send;
+    gpu_route a = {.scores = g->buf[BUF_ROUTER],
+                   .select_bias = w->select_bias,
+                   .perm = w->perm,
+                   .lds = g->plan->gpu_width[BUF_ROUTER],
+                   .n_expert = e->n_expert,
+                   .n_used = e->n_used,
+                   .n_group = e->n_group,
+                   .n_group_used = e->n_group_used,
+                   .n_cols = p->n_cols,
+                   .gating = (gpu_gating)e->gating,
+                   .norm = e->norm,
+                   .scale = e->scale,
+                   .slots = g->slots ? g->slots + (int64_t)s->layer * e->n_expert : NULL,
+                   .uses = g->uses + (int64_t)s->layer * e->n_expert,
+                   .choices = g->bits};
+    if (gpu_exec_sends(g, s, p, &send)) a.send = &send;
     g->b->ops.route(g->stream, &a);
 }
 

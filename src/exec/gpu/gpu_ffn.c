@@ -63,8 +63,10 @@ void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const plan_ffn *f,
                             const gpu_exec_step *w, const gpu_exec_shape *p) {
     make_scores(g, f, w, p, false);
     gpu_select select = selection_of(g, f, w, p);
+    gpu_send send;
     select.list = g->list;
     select.count = g->count + s->layer;
+    if (gpu_exec_sends(g, s, p, &send)) select.send = &send;
     g->b->ops.select(g->stream, &select);
 }
 

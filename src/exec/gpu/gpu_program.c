@@ -52,7 +52,6 @@ static void enqueue_all(gpu_exec *g, const gpu_exec_shape *shape) {
         gpu_exec_enqueue_step(g, i, shape);
         gpu_exec_mark_step(g, i, false);
     }
-    gpu_exec_join(g);
 }
 
 /* Computes the cold part of an answer from rows that are copied to the GPU. */
@@ -121,9 +120,7 @@ static gpu_program *program_for(gpu_exec *g, const gpu_exec_shape *shape) {
     all->used[shape->n_cols - 1][bucket] = g->epoch;
     if (!*program && all->n == GPU_EXEC_PROGRAMS) drop_oldest(g, all);
     if (!*program && g->b->record_begin(g->stream, NULL) == PI_OK) {
-        g->recording = true;
         enqueue_all(g, shape);
-        g->recording = false;
         if (g->b->record_end(g->stream, program, NULL) != PI_OK) *program = NULL;
         all->n += *program != NULL;
     }

@@ -33,8 +33,10 @@ static gpu_norm norm_of(const gpu_exec *g, const plan_step *s, const args_norm *
 
 void gpu_exec_norm(gpu_exec *g, const plan_step *s, const args_norm *args, const gpu_exec_step *w,
                    const gpu_exec_shape *p) {
+    gpu_send send;
     gpu_norm a = norm_of(g, s, args, w, g->buf[s->in], s->out, p->n_cols);
     a.q8 = gpu_exec_q8(g, s, p->form);
+    if (gpu_exec_sends(g, s, p, &send)) a.send = &send;
     g->b->ops.norm(g->stream, &a);
 }
 
@@ -229,7 +231,7 @@ void gpu_exec_attention(gpu_exec *g, const plan_step *s, const args_attention *a
                              .gate = args->gated ? g->buf[gates] + (inside ? head_dim : 0) : NULL,
                              .ldg = g->plan->gpu_width[gates],
                              .partial = n_splits > 1 ? g->attn_partial : NULL,
-                             .arrived = g->parts_in,
+                             .arrived = g->parts_in + 1,
                              .out = g->buf[BUF_ATTN],
                              .q8 = gpu_exec_q8(g, s, p->form),
                              .turns = turns,
@@ -272,64 +274,53 @@ void gpu_exec_send(gpu_exec *g, const plan_step *s, const args_message *args,
                            .flag = direct ? g->outbox.device : flag_of(g, SIDE_GPU, args->exchange),
                            .idle = idle_of(g, s, args->experts, p),
                            .epoch = &g->header->epoch};
-    if (!g->recording) {
-        g->b->ops.publish(g->stream, &a);
-        return;
-    }
-    g->b->event_record(g->stream, g->forked);
-    g->b->stream_wait(g->side, g->forked);
-    g->b->ops.publish(g->side, &a);
-    g->b->event_record(g->side, g->joined);
-    g->sent = s;
+    g->b->ops.publish(g->stream, &a);
 }
 
-void gpu_exec_join(gpu_exec *g) {
-    if (g->sent) g->b->stream_wait(g->stream, g->joined);
-    g->sent = NULL;
-}
-
-/* Whether a step writes what the message on the branch reads, or waits for its answer. */
-static bool ends_branch(const gpu_exec *g, const plan_step *s) {
-    if (!g->sent) return false;
-    switch (s->op) {
-    case OP_FFN_IN: /* neurons, which run next to the branch */
-    case OP_FFN_SPARSE:
-    case OP_FFN_DOWN:
-    case OP_MATMUL:
-    case OP_EXPERTS_IN:
-    case OP_EXPERTS_DOWN:
-    case OP_EXPERTS_SUM:
-        break;
-    case OP_QUANTIZE:
-        return false;
-    default:
-        return true;
-    }
-    bool writes = false;
-    for (int k = 0; k < s->n_matrices; k++) writes = writes || s->matrix[k].out == g->sent->in;
-    bool down = s->op == OP_FFN_DOWN || s->op == OP_EXPERTS_SUM;
-    return plan_is_residual(g->sent->in) ? down || s->add_to_x : !s->add_to_x && (down || writes);
+bool gpu_exec_sends(const gpu_exec *g, const plan_step *s, const gpu_exec_shape *p, gpu_send *out) {
+    if (s->sends == 0 || p->form == FORM_MANY) return false;
+    const plan_step *send = s + s->sends;
+    const args_message *args = STEP_ARGS(send, message);
+    const bool q8 = plan_message_is_q8(g->plan, args, p->n_cols), norm = s->op == OP_NORM;
+    void *x = g->message_x[SIDE_GPU].device;
+    *out = (gpu_send){.host_x = norm && !q8 ? x : NULL,
+                      .host_q8 = norm && q8 ? x : NULL,
+                      .host_bits = norm ? NULL : g->message_bits[SIDE_GPU].device,
+                      .flag = norm == args->bits ? NULL : flag_of(g, SIDE_GPU, args->exchange),
+                      .epoch = &g->header->epoch,
+                      .arrived = g->parts_in,
+                      .idle = idle_of(g, send, args->experts, p)};
+    return true;
 }
 
 void gpu_exec_receive(gpu_exec *g, const plan_step *s, const args_message *args,
-                      const gpu_exec_shape *p) {
+                      const gpu_exec_step *w, const gpu_exec_shape *p) {
     bool direct = args->peer >= 0;
-    const gpu_receive a = {.host_x = direct ? gpu_exec_box_x(&g->inbox)
-                                            : gpu_exec_outbox(g, s->out)->device,
-                           .n = plan_message_width(g->plan, s->out),
-                           .ldy = g->plan->gpu_width[s->out],
-                           .n_cols = p->n_cols,
-                           .set = !args->add_to_out && !(s->cold && g->streaming),
-                           .host_bits = args->bits ? g->message_bits[SIDE_CPU].device : NULL,
-                           .bits = args->bits ? g->bits : NULL,
-                           .n_words = args->bits ? gpu_exec_words(g, s) : 0,
-                           .flag = direct ? g->inbox.device : flag_of(g, SIDE_CPU, args->exchange),
-                           .idle = idle_of(g, s, args->experts, p),
-                           .epoch = &g->header->epoch,
-                           .y = g->buf[s->out],
-                           .q8 = gpu_exec_q8(g, s, p->form),
-                           .clear = args->clear_x ? g->buf[BUF_X] : NULL,
-                           .ld_clear = g->plan->gpu_width[BUF_X]};
+    gpu_norm norm;
+    gpu_send send;
+    gpu_receive a = {.host_x = direct ? gpu_exec_box_x(&g->inbox)
+                                      : gpu_exec_outbox(g, s->out)->device,
+                     .n = plan_message_width(g->plan, s->out),
+                     .ldy = g->plan->gpu_width[s->out],
+                     .n_cols = p->n_cols,
+                     .set = !args->add_to_out && !(s->cold && g->streaming),
+                     .host_bits = args->bits ? g->message_bits[SIDE_CPU].device : NULL,
+                     .bits = args->bits ? g->bits : NULL,
+                     .n_words = args->bits ? gpu_exec_words(g, s) : 0,
+                     .flag = direct ? g->inbox.device : flag_of(g, SIDE_CPU, args->exchange),
+                     .idle = idle_of(g, s, args->experts, p),
+                     .epoch = &g->header->epoch,
+                     .y = g->buf[s->out],
+                     .q8 = gpu_exec_q8(g, s, p->form),
+                     .clear = args->clear_x ? g->buf[BUF_X] : NULL,
+                     .ld_clear = g->plan->gpu_width[BUF_X]};
+    if (args->norms && p->form != FORM_MANY) {
+        const plan_step *next = s + 1;
+        norm = norm_of(g, next, STEP_ARGS(next, norm), w + 1, a.y, next->out, p->n_cols);
+        norm.q8 = gpu_exec_q8(g, next, p->form);
+        if (gpu_exec_sends(g, next, p, &send)) norm.send = &send;
+        a.norm = &norm;
+    }
     g->b->ops.receive(g->stream, &a);
 }
 
@@ -396,7 +387,6 @@ void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *p) {
     const gpu_exec_step *w = &g->steps[index];
     const plan_kernel kernel = s->kernel[p->form];
     if (kernel == KERNEL_SKIP) return;
-    if (ends_branch(g, s)) gpu_exec_join(g);
     switch (s->op) {
 /* clang-format off */
 #define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu)                                   \

@@ -84,6 +84,12 @@ static bool is_of_neurons(const plan_step *s) {
            s->op == OP_EXPERTS_GATHER || s->op == OP_EXPERTS_IN;
 }
 
+/* A norm counts also where the kernel of a message runs it: the price of an exchange is less by
+ * that. */
+static int32_t count_apart(const plan *p, const plan_step *s, int n_splits) {
+    return s->op == OP_NORM ? 1 : count_kernels(p, s, n_splits);
+}
+
 /* Counts a device's steps of a plan whose layers all have the same primary. Messages do not count:
  * placement has a separate price for an exchange. */
 static void sum_side(const plan *p, plan_side side, plan_side primary, int n_splits,
@@ -99,7 +105,7 @@ static void sum_side(const plan *p, plan_side side, plan_side primary, int n_spl
         layer = s->layer;
         neurons = neurons || is_of_neurons(s);
         step_counts *to = &out[head ? p->model->hp.n_layer : s->layer];
-        int32_t n = side == SIDE_GPU ? count_kernels(p, s, n_splits)
+        int32_t n = side == SIDE_GPU ? count_apart(p, s, n_splits)
                                      : s->kernel[FORM_ONE] != KERNEL_SKIP && !s->alone[FORM_ONE];
         *(neurons && !head ? &to->neurons[side] : &to->always[side]) += n;
     }

@@ -1,11 +1,12 @@
 /* op_exchange.cu: the two ends of an exchange between device and host (gpu_publish, gpu_receive)
  * and the device's clock (gpu_stamp), over pinned memory. An exchange is one bus transfer in each
- * direction, without launch or synchronization: the host spins on the flag that publish raises;
- * receive spins on the host's flag. Between devices, publish and receive are the two ends of one
- * message. */
+ * direction, without launch or synchronization: the host spins on the flag that publish, or the
+ * kernel with the message (gpu_send), raises; receive spins on the host's flag, reads pinned memory
+ * itself, and can norm what it has received. Between devices, publish and receive are the two ends
+ * of one message. */
 #include <assert.h>
 
-#include "gpu_block.h"
+#include "gpu_norm.h"
 #include "op_table.h"
 
 enum { THREADS = 512, HELD = 4 };
@@ -39,34 +40,14 @@ static __device__ __forceinline__ void publish_column(const gpu_publish &a, int6
         a.host_bits[c * a.n_words + i] = a.bits[c * a.n_words + i];
 }
 
-static __device__ __forceinline__ bool is_idle(const gpu_idle &a, int n_cols) {
-    if (!a.choices) return false;
-    bool idle = true;
-    for (int i = 0; i < n_cols * a.n_used; i++) {
-        const bool own = (int64_t)a.choices[GPU_CHOICE_WORDS * i] < a.n_own;
-        idle = idle && own != a.others;
-    }
-    return idle;
-}
-
-/* On CUDA the thread that raises the flag also releases the writes of the block's other threads
- * before the barrier: release is cumulative (PTX memory model, causality order), and only one
- * thread pays for it. HIP's barrier guarantees this within the device only, so all threads
- * fence. */
-static __device__ __forceinline__ void publish_fence() {
-#if defined(GPU_HIP)
-    gpu_fence_system();
-#endif
-}
-
 /* One block, because the flag must follow all data, and only the threads of a block can wait for
  * each other. A few kilobytes need no more. */
 static __global__ void __launch_bounds__(THREADS) publish_kernel(gpu_publish a) {
     gpu_begin();
     if (*a.epoch == 0) return;
-    const bool idle = is_idle(a.idle, a.n_cols);
+    const bool idle = gpu_is_idle(a.idle, a.n_cols);
     for (int c = 0; c < a.n_cols && !idle; c++) publish_column(a, c);
-    publish_fence();
+    gpu_send_fence();
     gpu_sync();
     if (threadIdx.x == 0) gpu_flag_store(a.flag, *a.epoch + (idle ? 1 : 0));
 }
@@ -103,6 +84,7 @@ struct receive_args {
 
 struct receive_shared {
     bool arrived, empty; /* the flag says that there is no data */
+    gpu_norm_shared norm;
 };
 
 static __device__ bool arrives(const receive_args &a, uint64_t epoch) {
@@ -172,7 +154,7 @@ static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a)
     for (int64_t i = threadIdx.x; a.r.clear && i < a.r.n; i += THREADS)
         a.r.clear[blockIdx.x * a.r.ld_clear + i] = 0.0f;
     if (threadIdx.x == 0) {
-        shared.arrived = !is_idle(a.r.idle, a.r.n_cols) && wait_for(a);
+        shared.arrived = !gpu_is_idle(a.r.idle, a.r.n_cols) && wait_for(a);
         shared.empty = shared.arrived && gpu_flag_load(a.r.flag) != gpu_flag_load(a.r.epoch);
     }
     gpu_sync();
@@ -190,6 +172,61 @@ static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a)
         a.r.bits[c * a.r.n_words + i] = bits[i];
 }
 
+struct receive_norm_args {
+    receive_args receive;
+    gpu_norm_args norm;
+};
+
+/* Adds the elements of a message to those that a block holds of column c (with `set` they replace
+ * them), and stores the sums. All loads over the bus are issued before the first is used. */
+static __device__ __forceinline__ void add_message(const gpu_receive &a, int64_t c, int64_t base,
+                                                   gpu_norm_held &held) {
+    const float *x = a.host_x + c * a.n;
+    float *y = a.y + c * a.ldy;
+    uint4 raw[GPU_NORM_HELD];
+    GPU_UNROLL
+    for (int s = 0; s < GPU_NORM_HELD; s++) {
+        const int64_t at = gpu_norm_place(base, s);
+        if (at < a.n) raw[s] = gpu_host_load16(x + at);
+    }
+    GPU_UNROLL
+    for (int s = 0; s < GPU_NORM_HELD; s++) {
+        const int64_t at = gpu_norm_place(base, s);
+        if (at >= a.n) continue;
+        const float v[4] = {gpu_bits_float(raw[s].x), gpu_bits_float(raw[s].y),
+                            gpu_bits_float(raw[s].z), gpu_bits_float(raw[s].w)};
+        GPU_UNROLL
+        for (int i = 0; i < 4; i++) held.x[s][i] = a.set ? v[i] : held.x[s][i] + v[i];
+        *(uint4 *)(y + at) = {gpu_float_bits(held.x[s][0]), gpu_float_bits(held.x[s][1]),
+                              gpu_float_bits(held.x[s][2]), gpu_float_bits(held.x[s][3])};
+    }
+}
+
+/* One block per column. Values and weights are loaded before the wait, so that behind it a round
+ * trip over the bus and the sums of the norm remain. Without a message the column is normed as it
+ * is; after a timeout nothing is: the ubatch is lost. */
+static __global__ void __launch_bounds__(GPU_NORM_THREADS)
+    receive_norm_kernel(receive_norm_args a) {
+    gpu_begin();
+    GPU_SHARED(receive_shared, shared);
+    const gpu_receive &r = a.receive.r;
+    const int64_t c = blockIdx.x;
+    gpu_norm_held held;
+    gpu_norm_load(a.norm.norm, r.y + c * r.ldy, 0, held);
+    if (threadIdx.x == 0) {
+        const bool idle = gpu_is_idle(r.idle, r.n_cols);
+        shared.arrived = idle || wait_for(a.receive);
+        shared.empty = idle || (shared.arrived && gpu_flag_load(r.flag) != gpu_flag_load(r.epoch));
+    }
+    gpu_sync();
+    if (!shared.arrived) return;
+    for (int64_t base = 0; !shared.empty && base < r.n; base += gpu_norm_step()) {
+        if (r.n > gpu_norm_step()) gpu_norm_load(a.norm.norm, r.y + c * r.ldy, base, held);
+        add_message(r, c, base, held);
+    }
+    gpu_norm_column(a.norm, c, held, shared.norm);
+}
+
 /* Prefill: one block waits first, so that not every block polls over the bus. */
 static __global__ void __launch_bounds__(GPU_WARP) wait_kernel(receive_args a) {
     gpu_begin();
@@ -202,6 +239,16 @@ void gpu_op_receive(gpu_stream *s, const gpu_receive *a) {
     assert(!a->idle.choices || a->n_cols <= GPU_MAX_COLS);
     const uint64_t wait_ns = a->wait_ms ? a->wait_ms * 1000000ull : gpu_stream_wait_ns(s);
     const receive_args r = {*a, gpu_stream_fault(s), wait_ns, gpu_stream_clock_khz(s)};
+    if (a->norm) {
+        assert(a->n_cols <= GPU_MAX_COLS && !a->host_bits && !a->q8 && !a->clear && a->n % 4 == 0);
+        assert(a->norm->x == a->y && a->norm->n == a->n && a->norm->ldx == a->ldy);
+        assert(a->norm->n_cols == a->n_cols && (!a->norm->q8 || a->n % 32 == 0));
+        const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, gpu_norm_threads(a->n)};
+        const receive_norm_args args = {r, gpu_norm_args_of(a->norm)};
+        gpu_stream_waits(s);
+        gpu_launch<receive_norm_kernel>(s, grid, args);
+        return;
+    }
     if (a->n_cols > GPU_MAX_COLS) {
         const gpu_grid one = {1, 1, 1, GPU_WARP};
         gpu_stream_waits(s);

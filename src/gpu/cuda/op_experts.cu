@@ -14,6 +14,7 @@
 struct route_shared {
     float probability[GPU_MAX_EXPERTS], score[GPU_MAX_EXPERTS];
     int32_t place[GPU_MAX_EXPERTS], chosen[GPU_MAX_EXPERTS];
+    bool last;
 };
 
 static __device__ __forceinline__ void load_scores(const gpu_route &a, int64_t c, route_shared &s) {
@@ -109,9 +110,16 @@ static __device__ void write_choices(const gpu_route &a, int64_t c, const route_
     }
 }
 
-static __global__ void __launch_bounds__(GPU_WARP) route_kernel(gpu_route a) {
+struct route_args {
+    gpu_route route;
+    gpu_send send; /* epoch NULL: no message */
+};
+
+static __global__ void __launch_bounds__(GPU_WARP) route_kernel(route_args args) {
     gpu_begin();
     GPU_SHARED(route_shared, s);
+    const gpu_route &a = args.route;
+    const uint64_t epoch = gpu_send_epoch(args.send);
     const int64_t c = blockIdx.x;
     load_scores(a, c, s);
     make_probabilities(a, s);
@@ -123,13 +131,22 @@ static __global__ void __launch_bounds__(GPU_WARP) route_kernel(gpu_route a) {
     }
     gpu_sync();
     if (gpu_lane() == 0) write_choices(a, c, s);
+    gpu_sync();
+    for (int i = gpu_lane(); epoch && i < GPU_CHOICE_WORDS * a.n_used; i += GPU_WARP) {
+        const int64_t at = c * GPU_CHOICE_WORDS * a.n_used + i;
+        args.send.host_bits[at] = a.choices[at];
+    }
+    gpu_send_end(args.send, epoch, a.n_cols, &s.last);
 }
 
 void gpu_op_route(gpu_stream *s, const gpu_route *a) {
     assert(a->n_cols >= 1 && a->n_used >= 1 && a->n_used <= a->n_expert);
     assert(a->n_expert <= GPU_MAX_EXPERTS);
+    assert(!a->send || a->n_cols <= GPU_MAX_COLS);
     const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, GPU_WARP};
-    gpu_launch<route_kernel>(s, grid, *a);
+    route_args args = {*a, {}};
+    if (a->send) args.send = *a->send;
+    gpu_launch<route_kernel>(s, grid, args);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
  * sums over lanes and warps give the positions in the list. */
 #include <assert.h>
 
-#include "gpu_kernel.h"
+#include "gpu_block.h"
 #include "op_table.h"
 
 enum { BIT_THREADS = 256, WARPS = 16, LIST_THREADS = WARPS * GPU_WARP, AHEAD = 8 };
@@ -81,9 +81,24 @@ static __device__ __forceinline__ int32_t sum_before(int32_t v) {
     return sum;
 }
 
-static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(gpu_select a) {
+struct list_args {
+    gpu_select select;
+    gpu_send send; /* epoch NULL: no message */
+};
+
+/* Sends the bitmaps, which other threads have written before a barrier. */
+static __device__ __forceinline__ void send_bitmaps(const list_args &args) {
+    const int64_t n = args.select.n_cols * ((args.select.n + 31) / 32);
+    const uint64_t epoch = gpu_send_epoch(args.send);
+    for (int64_t i = threadIdx.x; epoch && i < n; i += LIST_THREADS)
+        args.send.host_bits[i] = args.select.bitmap[i];
+    gpu_send_end(args.send, epoch, 1, nullptr);
+}
+
+static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(list_args args) {
     gpu_begin();
     GPU_SHARED(select_shared, shared);
+    const gpu_select &a = args.select;
     const int64_t n_words = ((a.bitmap ? a.n : a.n_list) + 31) / 32;
     int32_t before = 0; /* neurons listed in earlier rounds */
     int turn = 0;
@@ -104,6 +119,7 @@ static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(gpu_select a)
             if (word >> j & 1u) a.list[place++] = (int32_t)(32 * w) + j;
     }
     if (threadIdx.x == 0) *a.count = before;
+    if (args.send.epoch) send_bitmaps(args); /* behind the barriers of the last round */
 }
 
 void gpu_op_select(gpu_stream *s, const gpu_select *a) {
@@ -116,5 +132,8 @@ void gpu_op_select(gpu_stream *s, const gpu_select *a) {
     }
     if (!a->list) return;
     const gpu_grid grid = {1, 1, 1, LIST_THREADS};
-    gpu_launch<list_kernel>(s, grid, *a);
+    assert(!a->send || (a->bitmap && !a->send->idle.choices));
+    list_args args = {*a, {}};
+    if (a->send) args.send = *a->send;
+    gpu_launch<list_kernel>(s, grid, args);
 }
