@@ -81,9 +81,9 @@ template <class B> struct tile_shape : B {
     static const int value_line = keys + CHUNK; /* transposed values: line of one element */
     static const int chunks = keys * B::DIM / CHUNK;
     static const int copies = (chunks + B::threads - 1) / B::threads; /* chunks of a thread */
-    /* MLA: two tiles in turn, which are keys and values, and transposed values */
+    /* MLA: two tiles in turn, which are keys and values; AMD: a tile, and its transposed values */
     static const int values = GPU_MMA_TURNS ? B::DIM * value_line : B::latent ? 0 : keys * line;
-    static const int tiles = (B::latent ? 2 : 1) * keys * line + values;
+    static const int tiles = (B::latent && !GPU_MMA_TURNS ? 2 : 1) * keys * line + values;
     static const int kv = B::rows * line > tiles ? B::rows *line : tiles;
 };
 
@@ -146,6 +146,17 @@ static __device__ __forceinline__ float scale_for(float largest) {
     return gpu_bits_float((254 - exponent) << 23);
 }
 
+/* MLA: multiplies a query by the Hadamard matrix of the cache, in the shared memory for scores. */
+template <class B>
+static __device__ __forceinline__ const float *turn_query(const gpu_attention &a, const float *q,
+                                                          tile_shared<B> &shared) {
+    gpu_sync();
+    for (int i = (int)threadIdx.x; i < a.kv.head_dim; i += B::threads) shared.sums[i] = q[i];
+    gpu_sync();
+    gpu_hadamard(shared.sums, a.kv.head_dim, a.kv.k_hadamard, (int)threadIdx.x, B::threads);
+    return shared.sums;
+}
+
 /* Converts queries to fragments of halves, through shared memory. A warp converts every n-th
  * row. */
 template <class B>
@@ -153,12 +164,16 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
                                                     tile_shared<B> &shared, tile_state<B> &s) {
     typedef tile_shape<B> shape;
     const int dim = a.kv.head_dim, per_lane = B::DIM / GPU_WARP;
-    for (int r = gpu_warp(); r < shape::rows; r += shape::threads / GPU_WARP) {
+    const int n_warps = shape::threads / GPU_WARP;
+    const bool turns = B::latent && a.kv.k_hadamard > 0; /* all warps turn each query */
+    for (int r = turns ? 0 : gpu_warp(); r < shape::rows; r += turns ? 1 : n_warps) {
         const int column = r / t.heads;
         const bool there = column < t.n_cols;
         const int64_t c = t.first_col + (there ? column : 0);
         const float *q = attn_query(a, c, t.first_head + r % t.heads);
         float v[per_lane], largest = 0.0f;
+        if (turns) q = turn_query<B>(a, q, shared);
+        if (turns && r % n_warps != gpu_warp()) continue;
         GPU_UNROLL
         for (int i = 0; i < per_lane; i++) {
             const int d = gpu_lane() * per_lane + i;
@@ -283,6 +298,22 @@ static __device__ __forceinline__ void turn(const uint4 (&v)[N], uint16_t *to, i
             turned[i / 2] = e % 2 ? w[i][e / 2] >> 16 | (w[i + 1][e / 2] & 0xffff0000u)
                                   : (w[i][e / 2] & 0xffffu) | w[i + 1][e / 2] << 16;
         __builtin_memcpy(__builtin_assume_aligned(to, sizeof turned), turned, sizeof turned);
+    }
+}
+
+/* Transposes a tile of rows in shared memory. */
+template <class B>
+static __device__ __forceinline__ void turn_rows(const uint16_t *rows, uint16_t *to) {
+    typedef tile_shape<B> shape;
+    const int at_once = 4, blocks = shape::keys / at_once; /* keys of a thread */
+    for (int i = (int)threadIdx.x; i < blocks * B::DIM / CHUNK; i += shape::threads) {
+        const int key = i % blocks * at_once, at = i / blocks * CHUNK;
+        uint4 v[at_once];
+        GPU_UNROLL
+        for (int j = 0; j < at_once; j++)
+            v[j] = *(const uint4 *)__builtin_assume_aligned(rows + (key + j) * shape::line + at,
+                                                            16);
+        turn(v, to + at * shape::value_line + key, shape::value_line);
     }
 }
 
@@ -470,26 +501,52 @@ static __device__ __forceinline__ tile_source tile_at(const tile_source &head, u
     return {head.at + (size_t)first * head.row, head.row, n, head.dim, head.type};
 }
 
-/* The block's part of positions [begin, end), to which columns [c0, c1) attend. */
+/* MLA: positions [from, to) of the rows that are keys and values. While a tile is multiplied, the
+ * next one is copied to the other buffer. On AMD, where copies go through registers, there is one
+ * buffer: behind the barrier of weigh_tile only the transposed values are read. */
 template <class B>
-static __device__ __forceinline__ void attend(const gpu_attention &a, const tile_task &t,
-                                              const gpu_column &col, uint32_t begin, uint32_t end,
-                                              tile_shared<B> &shared, tile_state<B> &s) {
+static __device__ __forceinline__ void attend_latent(const gpu_attention &a, const tile_source &k,
+                                                     uint32_t from, uint32_t to,
+                                                     tile_shared<B> &shared, tile_state<B> &s) {
     typedef tile_shape<B> shape;
-    typedef typename B::K K;
-    typedef typename B::V V;
-    const uint32_t tiles = (end - begin + shape::keys - 1) / shape::keys;
-    const uint32_t part = (tiles + gridDim.z - 1) / gridDim.z * shape::keys;
-    const uint32_t from = begin + blockIdx.z * part;
-    const uint32_t to = end - begin < (blockIdx.z + 1) * part ? end : from + part;
-    if (from >= end) return;
-    const tile_source k = source_of<K>(col, a.kv.k_offset, a.kv.k_row, a.kv.type_k, t.kv_head,
-                                       a.kv.head_dim);
-    const tile_source v = source_of<V>(col, a.kv.v_offset, a.kv.v_row, a.kv.type_v, t.kv_head,
-                                       a.kv.v_dim);
+    const int size = shape::keys * shape::line;
+    tile_lines<B, typename B::K> copy;
+    uint32_t p[TIMES][shape::keys / MMA][GPU_MMA_WORDS];
+    tile_source tile = tile_at(k, from, to - from);
+    copy.begin(tile, shared.kv);
+    copy.end(tile, shared.kv);
+    gpu_sync();
+    int turn = 0;
+    for (uint32_t at = from; at < to; at += shape::keys, turn ^= 1) {
+#if GPU_MMA_TURNS
+        uint16_t *rows = shared.kv, *other = rows, *values = rows + size;
+#else
+        uint16_t *rows = shared.kv + turn * size, *other = shared.kv + (turn ^ 1) * size;
+        uint16_t *values = rows;
+#endif
+        /* The fetch after the last tile repeats that tile, unused. */
+        const uint32_t next = to - at > (uint32_t)shape::keys ? at + shape::keys : at;
+        tile = tile_at(k, next, to - next);
+        copy.begin(tile, other);
+#if GPU_MMA_TURNS
+        turn_rows<B>(rows, values);
+#endif
+        weigh_tile<B>(a, shared, rows, at, s, p); /* has a barrier */
+        sum_tile<B>(values, p, s);
+        copy.end(tile, other);
+        gpu_sync();
+    }
+}
+
+/* Positions [from, to) of heads. */
+template <class B>
+static __device__ __forceinline__ void
+attend_heads(const gpu_attention &a, const tile_source &k, const tile_source &v, uint32_t from,
+             uint32_t to, tile_shared<B> &shared, tile_state<B> &s) {
+    typedef tile_shape<B> shape;
     uint16_t *keys = shared.kv, *values = shared.kv + shape::keys * shape::line;
-    tile_lines<B, K> next_keys;
-    tile_values<B, V> on_way;
+    tile_lines<B, typename B::K> next_keys;
+    tile_values<B, typename B::V> on_way;
     uint32_t p[TIMES][shape::keys / MMA][GPU_MMA_WORDS];
     tile_source tile = tile_at(k, from, to - from);
     next_keys.begin(tile, keys);
@@ -508,6 +565,28 @@ static __device__ __forceinline__ void attend(const gpu_attention &a, const tile
         sum_tile<B>(values, p, s);
         next_keys.end(tile, keys);
         gpu_sync();
+    }
+}
+
+/* The block's part of positions [begin, end), to which columns [c0, c1) attend. */
+template <class B>
+static __device__ __forceinline__ void attend(const gpu_attention &a, const tile_task &t,
+                                              const gpu_column &col, uint32_t begin, uint32_t end,
+                                              tile_shared<B> &shared, tile_state<B> &s) {
+    typedef tile_shape<B> shape;
+    const uint32_t tiles = (end - begin + shape::keys - 1) / shape::keys;
+    const uint32_t part = (tiles + gridDim.z - 1) / gridDim.z * shape::keys;
+    const uint32_t from = begin + blockIdx.z * part;
+    const uint32_t to = end - begin < (blockIdx.z + 1) * part ? end : from + part;
+    if (from >= end) return;
+    const tile_source k = source_of<typename B::K>(col, a.kv.k_offset, a.kv.k_row, a.kv.type_k,
+                                                   t.kv_head, a.kv.head_dim);
+    if constexpr (B::latent) {
+        attend_latent<B>(a, k, from, to, shared, s);
+    } else {
+        const tile_source v = source_of<typename B::V>(col, a.kv.v_offset, a.kv.v_row, a.kv.type_v,
+                                                       t.kv_head, a.kv.v_dim);
+        attend_heads<B>(a, k, v, from, to, shared, s);
     }
 }
 
@@ -616,11 +695,25 @@ template <class K, class V> static void launch_types(gpu_stream *s, const gpu_at
         launch<tile_block<K, V, GPU_MAX_HEAD>>(s, a);
 }
 
+/* Elements from head_dim on are zero in queries, and are not stored. */
+static void launch_latent(gpu_stream *s, const gpu_attention &a) {
+    assert(a.kv.n_head_kv == 1 && a.kv.v_dim == a.kv.head_dim && !a.gate);
+    if (a.kv.type_k == QUANT_F16)
+        launch<tile_block<gpu_cache_f16, gpu_cache_f16, GPU_MAX_LATENT, true>>(s, a);
+    else if (a.kv.type_k == QUANT_Q8_0)
+        launch<tile_block<gpu_cache_q8_0, gpu_cache_q8_0, GPU_MAX_LATENT, true>>(s, a);
+    else
+        launch<tile_block<gpu_cache_any, gpu_cache_any, GPU_MAX_LATENT, true>>(s, a);
+}
+
 bool gpu_attention_tiled(gpu_stream *s, const gpu_attention &a) {
-    const quant_type k = a.kv.type_k, v = a.kv.type_v;
+    const bool latent = a.kv.v_row == 0;
+    const quant_type k = a.kv.type_k, v = latent ? k : a.kv.type_v;
     if (a.precise || a.n_cols <= GPU_MAX_COLS || !gpu_stream_tensor_cores(s)) return false;
     if (k == QUANT_F32 || v == QUANT_F32) return false;
-    if (k == v && k == QUANT_F16)
+    if (latent)
+        launch_latent(s, a);
+    else if (k == v && k == QUANT_F16)
         launch_types<gpu_cache_f16, gpu_cache_f16>(s, a);
     else if (k == v && k == QUANT_Q8_0)
         launch_types<gpu_cache_q8_0, gpu_cache_q8_0>(s, a);
