@@ -221,18 +221,20 @@ static __device__ __forceinline__ uint4 to_halves(quant_type type, const uint8_t
     }
 }
 
-/* Where a tile is in the cache: n positions of `row` bytes each, of which a head's `dim` elements
- * are read. Threads beyond the last position or element read existing ones again: their scores are
- * masked, their queries or weights are zero, or their results are not stored. */
+/* Where a tile is in the cache: n positions from `first` on, of `row` bytes each, of which a head's
+ * `dim` elements are read. Addresses are computed from the position, because the compiler would
+ * keep products of a thread's lines and `row` in registers. Threads beyond the last position or
+ * element read existing ones again: their scores are masked, their queries or weights are zero, or
+ * their results are not stored. */
 struct tile_source {
-    const uint8_t *at;
+    const uint8_t *at; /* of position 0 */
     size_t row;
-    uint32_t n;
+    uint32_t first, n;
     int dim;
     quant_type type;
 
     __device__ __forceinline__ const uint8_t *head(int key) const {
-        return at + (size_t)((uint32_t)key < n ? (uint32_t)key : n - 1) * row;
+        return at + (size_t)(first + ((uint32_t)key < n ? (uint32_t)key : n - 1)) * row;
     }
     __device__ __forceinline__ int eight(int i) const { return i < dim / CHUNK ? i : 0; }
 };
@@ -275,7 +277,8 @@ template <class B> struct tile_lines<B, gpu_cache_f16> {
             if (chunk >= shape::chunks) chunk -= shape::threads; /* repeats the thread's copy */
             const int line = chunk / (B::DIM / CHUNK), at = chunk % (B::DIM / CHUNK) * CHUNK;
             const bool there = (uint32_t)line < from.n && at < from.dim;
-            const uint8_t *source = from.at + (size_t)(there ? (uint32_t)line : 0) * from.row +
+            const uint8_t *source = from.at +
+                                    (size_t)(from.first + (there ? (uint32_t)line : 0)) * from.row +
                                     2 * (there ? at : 0);
             gpu_copy16_begin(copy[i], to + line * shape::line + at, source, there);
         }
@@ -488,17 +491,17 @@ sum_tile(const uint16_t *values,
     }
 }
 
-/* The n-th KV head, from position `first` on; at most `n` positions. */
+/* A KV head's keys or values, and n positions of it. */
 template <class C>
 static __device__ __forceinline__ tile_source source_of(const gpu_column &col, size_t offset,
                                                         size_t row, quant_type type, int head,
                                                         int dim) {
     const uint8_t *cache = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * offset;
-    return {cache + (size_t)head * C::head_bytes(type, dim), row, 0, dim, type};
+    return {cache + (size_t)head * C::head_bytes(type, dim), row, 0, 0, dim, type};
 }
 static __device__ __forceinline__ tile_source tile_at(const tile_source &head, uint32_t first,
                                                       uint32_t n) {
-    return {head.at + (size_t)first * head.row, head.row, n, head.dim, head.type};
+    return {head.at, head.row, first, n, head.dim, head.type};
 }
 
 /* MLA: positions [from, to) of the rows that are keys and values. While a tile is multiplied, the
