@@ -206,6 +206,9 @@ typedef struct pi_context_options {
     int32_t n_threads_batch; /* for prefill; 0: as n_threads */
     bool pin_threads;        /* pin each worker thread to one of the allowed CPUs */
     int32_t n_batch;         /* maximum tokens per ubatch; default 512 */
+    /* If prefill copies weights to the GPU for every ubatch, and larger ubatches are predicted to be
+     * faster, the context has ubatches of up to this many tokens; 0 (default): n_batch. */
+    int32_t max_batch;
     int32_t n_logits;        /* maximum rows of logits per call; 0: n_batch, at most 64 MB */
     pi_kernels kernels;
     pi_mode mode;    /* layers without the data that a mode needs run in a lossless one */
@@ -325,7 +328,7 @@ PI_API const char *pi_context_mode(const pi_context *context);
 PI_API double pi_context_loss(const pi_context *context);
 /* Number of threads for decode. */
 PI_API int32_t pi_context_threads(const pi_context *context);
-/* n_batch of the options. */
+/* Maximum tokens per ubatch. */
 PI_API int32_t pi_context_batch(const pi_context *context);
 
 /* ---- generation ----------------------------------------------------------------------------- */

@@ -234,7 +234,7 @@ typedef struct pi_place_options {
     float max_loss;  /* for PI_MODE_AUTO, as in pi_context_options */
     int32_t n_ctx;   /* positions of the KV cache; 0: the smaller of n_ctx_train and 8192 */
     int32_t depth;   /* context depth of the predicted token */
-    int32_t n_batch; /* tokens per ubatch that buffers are sized for */
+    int32_t n_batch, max_batch; /* tokens per ubatch, as in pi_context_options */
     pi_cache_type cache_k, cache_v;
     int32_t n_threads; /* for measuring; 0: physical cores */
     /* Instead of a file: place the model that pi_synth would write for these options. */
@@ -396,7 +396,7 @@ enum { PI_BENCH_TRACED = 2 }; /* a prefill ubatch, a decoded token */
 
 typedef struct pi_bench_report {
     char cpu[128];
-    int32_t threads;
+    int32_t threads, n_batch;
     /* Medians over the results: the best of several plain loops with 1..threads threads, for
      * contiguous reads and for neurons' rows at the model's density. 0: too little memory was free
      * to measure. */

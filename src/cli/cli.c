@@ -141,6 +141,11 @@ void cli_devices(const cli_options *o, int32_t *n, int32_t devices[PI_MAX_DEVICE
     for (int i = 0; i < o->tensor_split.count; i++) shares[i] = (float)o->tensor_split.values[i];
 }
 
+int32_t cli_max_batch(const cli_options *o) {
+    enum { MAX_BATCH = 2048 };
+    return options_given(o, &o->batch_size) ? 0 : MAX_BATCH;
+}
+
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     pi_context_options options = pi_context_default_options();
     options.n_threads = (int32_t)o->threads;
@@ -148,6 +153,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.pin_threads = o->cpu_strict != 0;
     options.deterministic = o->deterministic;
     options.n_batch = (int32_t)o->batch_size;
+    options.max_batch = cli_max_batch(o);
     options.kernels = (pi_kernels)o->kernels;
     options.mode = (pi_mode)o->mode;
     options.max_loss = (float)(o->max_loss / 100);

@@ -62,6 +62,7 @@ bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
 /* Context size in tokens: -c, or the model's training context, at most CLI_CONTEXT_DEFAULT. */
 int64_t cli_context_size(const cli_options *o, const pi_model_info *info);
+int32_t cli_max_batch(const cli_options *o); /* pi_context_options.max_batch */
 /* n_ctx: positions of all sessions together; 0: unknown. */
 pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx);
 /* --vram-budget in bytes; PI_VRAM_FREE when it is not given. */

@@ -55,7 +55,7 @@ static pi_status add_rows(bench_results *r, const cli_options *o, const pi_model
                            .weight_bytes = info->weight_bytes,
                            .n_params = info->n_params,
                            .threads = report->threads,
-                           .n_batch = (int32_t)o->batch_size,
+                           .n_batch = report->n_batch,
                            .gpu_layers = (int32_t)o->gpu_layers,
                            .in_cache = report->in_cache};
         snprintf(row->model, sizeof row->model, "%.*s", (int)sizeof row->model - 1,

@@ -50,6 +50,7 @@ static pi_status set_up(job *j, pi_error *err) {
                          j->n_tokens, n_ctx);
     }
     pi_context_options options = cli_context_options(o, (int32_t)j->n_tokens);
+    options.max_batch = 0; /* a call's tokens have a row of logits each */
     if ((size_t)options.n_batch > j->n_tokens) options.n_batch = (int32_t)j->n_tokens;
     options.n_logits = options.n_batch;
     status = pi_context_create(j->model, &options, &j->context, err);

@@ -90,6 +90,7 @@ static pi_status measure(job *j, pi_error *err) {
     terminal_progress progress;
     pi_perplexity_options options = pi_perplexity_default_options();
     options.context = cli_context_options(o, 0);
+    options.context.max_batch = 0; /* n_batch is a number of windows */
     options.n_ctx = (int32_t)o->ctx_size;
     if (o->ctx_size == 0) {
         pi_model_info info;

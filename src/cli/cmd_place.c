@@ -32,6 +32,7 @@ int cmd_place(const cli_options *o) {
     options.n_ctx = o->ctx_size > 0 ? (int32_t)o->ctx_size : 0;
     options.depth = (int32_t)o->depth;
     options.n_batch = (int32_t)o->batch_size;
+    options.max_batch = cli_max_batch(o);
     options.cache_k = (pi_cache_type)o->cache_type_k;
     options.cache_v = (pi_cache_type)o->cache_type_v;
     options.n_threads = (int32_t)o->threads;

@@ -59,6 +59,7 @@ static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx
     int64_t n_all = (int64_t)n_texts * n_ctx;
     pi_context_options c = cli_context_options(&own, n_all < INT32_MAX ? (int32_t)n_all : 0);
     c.threshold = NAN;
+    c.max_batch = 0; /* the memory is the other model's */
     c.n_logits = n_texts;
     if (c.vram_budget != 0) c.vram_budget = PI_VRAM_FREE;
     return pi_context_create(d->model, &c, &d->context, err);

@@ -524,7 +524,9 @@ const option option_table[] = {
         .help = "tokens per window; 0: the model's training context"),
     ROW(INTEGER, CONTEXT, PLANNED, batch_size, NAMES("batch-size", "b"), .argument = "N",
         .standard = "512", RANGE(1, 65536), .aliases = {"--batch"}, .llama = EVERYWHERE,
-        .llama_note = "batch and ubatch in one", .help = "maximum tokens per batch in prefill"),
+        .llama_note = "batch and ubatch in one",
+        .help = "maximum tokens per batch in prefill; if not given, up to 2048 where a GPU copies "
+                "weights for every batch"),
     ROW(CHOICE, CONTEXT, PLANNED, cache_type_k, NAMES("cache-type-k", "ctk"), .argument = "TYPE",
         .choices = CACHE_CHOICES, .standard = "f16", .llama = EVERYWHERE,
         .llama_note = "f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0 or q5_1",

@@ -60,7 +60,8 @@ void run_report_begin(const run_report *r) {
     const cli_options *o = r->options;
     report_context(r);
     if (!o->verbose) return;
-    cli_say(o, "context:     %d tokens, batches of %lld", (int)r->n_ctx, (long long)o->batch_size);
+    cli_say(o, "context:     %d tokens, batches of %d", (int)r->n_ctx,
+            (int)pi_context_batch(r->context));
     sampling_print(o);
     cli_say(o, "seed:        %llu", (unsigned long long)pi_sampler_seed(r->sampler));
 }

@@ -84,6 +84,14 @@ void place_write_json(const place_report *r, FILE *out) {
     json_put_number(&w, "gpu_read", t->read[SIDE_GPU]);
     json_put_number(&w, "cpu_read", t->read[SIDE_CPU]);
     json_put_number(&w, "seconds_per_token", t->seconds);
+    if (r->prompt_seconds > 0) {
+        json_put_object(&w, "prompt");
+        json_put_int(&w, "tokens", PLACE_PROMPT_TOKENS);
+        json_put_int(&w, "batch", r->n_batch);
+        json_put_int(&w, "copied_bytes", (int64_t)r->prompt_copies);
+        json_put_number(&w, "seconds", r->prompt_seconds);
+        json_end_object(&w);
+    }
     json_put_object(&w, "terms");
     json_put_number(&w, "always", t->always);
     json_put_number(&w, "gpu", t->gpu);
@@ -251,6 +259,12 @@ void place_write_text(const place_report *r, FILE *out) {
             places_experts(r->work) ? "experts" : "neurons", MS * t->gpu, MS * t->cpu, MS * t->sync,
             t->exchanges, MS * t->head, MS * t->kv);
     fprintf(out, "bound by: %s\n", place_bound_name(r->work, t));
+    if (r->prompt_seconds > 0)
+        fprintf(out,
+                "prompt of %d tokens: at most %.0f tokens/s in ubatches of %d, each copies %.1f "
+                "MiB to the GPU\n",
+                PLACE_PROMPT_TOKENS, PLACE_PROMPT_TOKENS / r->prompt_seconds, (int)r->n_batch,
+                (double)r->prompt_copies / MIB);
     fprintf(out, "optimality gap: at most %.3f%%\n", slack > 0 ? 100 * slack : 0);
     if (r->memory) write_memory(r->memory, out);
 }

@@ -78,7 +78,9 @@ static pi_status make_workload(place_job *j, pi_error *err) {
     pi_context_options context = pi_context_default_options();
     context.mode = o->mode;
     context.max_loss = o->max_loss;
+    context.n_threads = o->n_threads;
     context.n_batch = o->n_batch;
+    context.max_batch = o->max_batch;
     context.n_ctx = o->n_ctx;
     context.cache_k = o->cache_k;
     context.cache_v = o->cache_v;
@@ -140,6 +142,7 @@ static void make_request(place_job *j) {
                          .n_ctx = j->report.n_ctx,
                          .depth = j->options->depth,
                          .gpu_layers = -1,
+                         .max_batch = j->engine.ram_budget ? 0 : j->options->max_batch,
                          .density = j->options->density,
                          .named = j->machines.here && j->options->device != PI_DEVICE_AUTO};
     for (int i = 0; i < r->n; i++) {
@@ -212,6 +215,9 @@ static pi_status solve(place_job *j, pi_error *err) {
     for (int i = 0; i < j->work.n_layers; i++)
         j->plan.splits[i] = j->fit.plan.splits ? j->fit.plan.splits[i] : (plan_split){0};
     j->plan.head = j->fit.plan.head;
+    j->report.n_batch = j->fit.n_batch;
+    j->report.prompt_seconds = j->fit.prompt_seconds;
+    j->report.prompt_copies = j->fit.prompt_copies;
     return PI_OK;
 }
 

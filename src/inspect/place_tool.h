@@ -4,6 +4,7 @@
 #define INSPECT_PLACE_TOOL_H
 
 #include "place_memory.h"
+#include "place_prompt.h"
 #include "powerinfer_tools.h"
 
 typedef struct place_report {
@@ -21,6 +22,11 @@ typedef struct place_report {
     uint64_t budget;                  /* of the first GPU */
     uint64_t budgets[PI_MAX_DEVICES]; /* [n_devices] */
     int32_t n_ctx, depth;
+    /* With something on a GPU: tokens per ubatch, seconds of a prompt of PLACE_PROMPT_TOKENS, bytes
+     * that a ubatch copies to the GPUs. */
+    int32_t n_batch;
+    double prompt_seconds;
+    uint64_t prompt_copies;
 } place_report;
 
 void place_write_json(const place_report *r, FILE *out);

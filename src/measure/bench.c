@@ -318,7 +318,7 @@ static pi_status run_depth(bench *b, int32_t depth, pi_error *err) {
 /* Traces at the last depth, to which the session is filled: one ubatch of the first prompt, then a
  * token. */
 static pi_status trace_ubatches(bench *b, pi_error *err) {
-    int32_t depth = pi_session_length(b->session), n_batch = b->o->context.n_batch;
+    int32_t depth = pi_session_length(b->session), n_batch = pi_context_batch(b->context);
     int32_t n_passes = b->o->n_prompts > 0 ? 2 : 1;
     double seconds;
     bench_test token = {.generate = true, .n = 1, .depth = depth};
@@ -350,6 +350,7 @@ static double median_rate(const pi_bench_report *r, bool gather) {
 static void finish_report(bench *b) {
     pi_bench_report *r = b->report;
     r->threads = pi_context_threads(b->context);
+    r->n_batch = pi_context_batch(b->context);
     snprintf(r->cpu, sizeof r->cpu, "%s", cpu_model_name());
     r->read_gbps = median_rate(r, false);
     r->gather_gbps = median_rate(r, true);

@@ -10,6 +10,7 @@
 #include "log.h"
 #include "mem.h"
 #include "place_profile.h"
+#include "place_prompt.h"
 #include "place_stay.h"
 
 /* The simulated GPU has no meaningful speed. Placement treats it as fast with free transfers, so
@@ -441,8 +442,9 @@ static pi_status find_support(const model *m, plan_options *o, plan_support *out
     return status;
 }
 
-pi_status place_fit_all(const place_request *r, const model *m, const engine_options *engine,
-                        place_gpus_fit *out, pi_error *err) {
+/* Splits for ubatches of engine->n_batch tokens. */
+static pi_status fit_batch(const place_request *r, const model *m, const engine_options *engine,
+                           place_gpus_fit *out, pi_error *err) {
     size_t n = (size_t)m->hp.n_layer;
     engine_options on_these = *engine;
     *out = (place_gpus_fit){.plan = {.n_layers = (int)n}};
@@ -478,6 +480,79 @@ pi_status place_fit_all(const place_request *r, const model *m, const engine_opt
     return status;
 }
 
+/* Seconds of a prompt in ubatches of n_batch tokens. The stages compute a ubatch one after the
+ * other. */
+static double prompt_seconds(const place_request *r, const place_gpus_fit *f, int n_batch) {
+    double seconds = 0;
+    for (int d = 0; d < r->n; d++) {
+        gpu_exec_prompt prompt = f->stage[d].bytes.prompt;
+        if (!f->stage[d].any) continue;
+        if (seconds > 0) prompt.cpu_seconds = 0; /* of all layers: counted already */
+        seconds += place_prompt_seconds(&r->gpu[d].machine, &prompt, PLACE_PROMPT_TOKENS, n_batch);
+    }
+    return seconds;
+}
+
+/* Predicts a prompt and the seconds of a turn. */
+static pi_status predict_turn(const place_request *r, const model *m, const engine_options *engine,
+                              place_gpus_fit *f, double *seconds, pi_error *err) {
+    place_workload work;
+    place_prediction p;
+    place_machine machines[PI_MAX_DEVICES];
+    pi_status status = make_workload(m, engine, r, &work, err);
+    if (status != PI_OK) return status;
+    for (int d = 0; d < r->n; d++) machines[d] = r->gpu[d].machine;
+    place_predict(&work, machines, &f->plan, &p, NULL);
+    place_workload_free(&work);
+    f->n_batch = engine->n_batch;
+    f->prompt_seconds = prompt_seconds(r, f, engine->n_batch);
+    for (int d = 0; d < r->n; d++) {
+        const gpu_exec_prompt *prompt = &f->stage[d].bytes.prompt;
+        if (engine->n_batch >= prompt->streams_from && f->stage[d].any)
+            f->prompt_copies += prompt->cold_bytes;
+    }
+    *seconds = f->prompt_seconds + PLACE_ANSWER_TOKENS * p.seconds;
+    return PI_OK;
+}
+
+static pi_status fit_and_predict(const place_request *r, const model *m,
+                                 const engine_options *engine, place_gpus_fit *out, double *seconds,
+                                 pi_error *err) {
+    pi_status status = fit_batch(r, m, engine, out, err);
+    if (status != PI_OK) return status;
+    status = predict_turn(r, m, engine, out, seconds, err);
+    if (status != PI_OK) place_gpus_fit_free(out);
+    return status;
+}
+
+pi_status place_fit_all(const place_request *r, const model *m, const engine_options *engine,
+                        place_gpus_fit *out, pi_error *err) {
+    const double least_gain = 0.02; /* of a turn, before the buffers take memory from neurons */
+    double best, seconds;
+    engine_options larger = *engine;
+    bool copies = false;
+    pi_status status = fit_and_predict(r, m, engine, out, &best, err);
+    for (int d = 0; d < r->n && status == PI_OK; d++)
+        copies = copies ||
+                 (out->stage[d].any && out->stage[d].bytes.prompt.streams_from <= r->max_batch);
+    for (larger.n_batch *= 2; copies && larger.n_batch <= r->max_batch; larger.n_batch *= 2) {
+        place_gpus_fit f;
+        double gain = out->prompt_seconds - prompt_seconds(r, out, larger.n_batch);
+        if (gain < least_gain * best) continue;
+        if (fit_and_predict(r, m, &larger, &f, &seconds, NULL) != PI_OK) break;
+        bool keeps = seconds < best;
+        for (int d = 0; d < r->n; d++) keeps = keeps && f.stage[d].any == out->stage[d].any;
+        if (keeps) {
+            place_gpus_fit_free(out);
+            *out = f;
+            best = seconds;
+        } else {
+            place_gpus_fit_free(&f);
+        }
+    }
+    return status;
+}
+
 pi_status place_holds_all(const place_request *r, const model *m, const engine_options *engine,
                           bool *holds, pi_error *err) {
     const int begin = first_on_gpu(m, r);
@@ -500,11 +575,14 @@ pi_status place_holds_all(const place_request *r, const model *m, const engine_o
 }
 
 place_request place_gpus_request(const place_gpus *g, const model *m, const pi_context_options *o) {
+    const bool few = o->deterministic; /* ubatches of few tokens: no copies */
+    const bool in_memory = o->ram_budget == PI_RAM_FREE || o->ram_budget == PI_RAM_MAPPED;
     place_request r = {.n = g->n,
                        .supports = g->gpu[0].library.backend->supports,
                        .n_ctx = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
                        .depth = PLACE_DEFAULT_DEPTH,
                        .gpu_layers = o->gpu_layers,
+                       .max_batch = few || !in_memory ? 0 : o->max_batch,
                        .density = 1,
                        .named = o->device != PI_DEVICE_AUTO};
     memcpy(r.share, g->share, sizeof r.share);

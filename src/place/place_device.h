@@ -40,6 +40,7 @@ typedef struct place_request {
     gpu_supports *supports;         /* NULL: gpu_kernels_support */
     int64_t n_ctx, depth;           /* as in place_fit_options */
     int32_t gpu_layers;
+    int max_batch; /* as in pi_context_options */
     double density;
     bool named; /* the GPUs were: a placement that is predicted to be slower is better than none */
 } place_request;
@@ -50,6 +51,9 @@ typedef struct place_gpus_fit {
     int end[PI_MAX_DEVICES];         /* stage d ends before this layer */
     place_fit stage[PI_MAX_DEVICES]; /* each plan places the other stages on the CPU */
     plan_support support;            /* why parts stay on the CPU */
+    int n_batch;                     /* tokens per ubatch */
+    double prompt_seconds;           /* predicted for PLACE_PROMPT_TOKENS; 0: nothing is on a GPU */
+    uint64_t prompt_copies;          /* bytes that a ubatch of n_batch tokens copies to the GPUs */
 } place_gpus_fit;
 
 /* Whether these options use a GPU; whether they name one explicitly. */
@@ -76,7 +80,8 @@ void place_gpus_close(place_gpus *g); /* accepts a zeroed one */
 pi_status place_option_stays(const model *m, const pi_context_options *o, uint8_t **out,
                              pi_error *err);
 
-/* Splits for a model; `engine` has the options for creating the context. Parts that the GPUs do not
+/* Splits for a model, and the tokens per ubatch: those of `engine`, or up to r->max_batch if a turn
+ * (place_prompt.h) is predicted to take less time. `engine` has the options for creating the context. Parts that the GPUs do not
  * support stay on the CPU. Stages may have nothing (place_fit.any). PI_ERR_UNSUPPORTED: the GPUs
  * support no part; the errors of place_fit_create. */
 pi_status place_fit_all(const place_request *r, const model *m, const engine_options *engine,

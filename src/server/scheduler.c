@@ -679,6 +679,7 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     s->n_vocab = info.n_vocab;
     s->n_embd = info.n_embd;
     pi_status status = pi_context_create(options->model, &s->options.context, &s->context, err);
+    if (status == PI_OK) s->options.context.n_batch = pi_context_batch(s->context);
     if (status == PI_OK) status = create_slots(s, err);
     if (status == PI_OK) {
         os_mutex_init(&s->lock);

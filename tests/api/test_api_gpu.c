@@ -550,6 +550,9 @@ static void place(const char *path, const pi_context_options *c, char *out, size
     o.vram_budget = c->vram_budget;
     o.n_ctx = c->n_ctx;
     o.n_batch = c->n_batch;
+    o.max_batch = c->max_batch;
+    o.n_threads = c->n_threads;
+    o.cpu_ffn = c->cpu_ffn;
     o.cache_k = c->cache_k;
     o.cache_v = c->cache_v;
     o.mode = c->mode;
@@ -592,6 +595,7 @@ static bool check_place(const char *path, const pi_context_options *o) {
     }
     if (pi_session_create(c, o->n_ctx, &s, &err)) fail_msg("%s", err.message);
     assert_int_equal(number_after(text, "\"gpu_bytes\": "), used(c));
+    assert_int_equal(number_after(text, "\"batch\": "), pi_context_batch(c));
     const char *at = strstr(text, "\"layers\": ");
     pi_placement p;
     pi_context_get_placement(c, &p);
@@ -671,6 +675,63 @@ static void test_what_helps(void **state) {
     assert_false(check_place(bundled, &o));
 }
 
+/* Ubatches of a prompt, and their maximum number of tokens. */
+static uint64_t count_ubatches(const char *path, const pi_context_options *o, int32_t *n_batch) {
+    enum { PROMPT = 1100 };
+    static int32_t tokens[PROMPT];
+    pi_model *m;
+    pi_context *c;
+    pi_session *s;
+    pi_error err;
+    pi_counters counters;
+    if (pi_model_open(path, NULL, &m, &err)) fail_msg("%s", err.message);
+    if (pi_context_create(m, o, &c, &err)) fail_msg("%s", err.message);
+    if (pi_session_create(c, o->n_ctx, &s, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < PROMPT; i++) tokens[i] = 3 + i % 50;
+    const pi_input input = {.session = s, .tokens = tokens, .n_tokens = PROMPT};
+    if (pi_forward(c, &input, 1, &err)) fail_msg("%s", err.message);
+    pi_context_get_counters(c, &counters);
+    *n_batch = pi_context_batch(c);
+    pi_session_destroy(s);
+    pi_context_destroy(c);
+    pi_model_close(m);
+    return counters.ubatches;
+}
+
+/* Where prefill copies cold rows to the GPU for every ubatch, ubatches get larger: so each row is
+ * copied once for the prompt, not three times. `place` chooses the same. */
+static void test_larger_ubatches(void **state) {
+    (void)state;
+    static const char bundled[] = TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf";
+    static char text[1 << 16];
+    pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
+    int32_t n_batch;
+    o.kernels = PI_KERNELS_AUTO;
+    o.n_batch = 512;
+    o.max_batch = 2048;
+    o.n_ctx = 2048;
+    assert_int_equal(count_ubatches(bundled, &o, &n_batch), 3); /* no cold rows */
+    assert_int_equal(n_batch, 512);
+    assert_true(check_place(bundled, &o));
+    o.cpu_ffn = INT32_MAX;
+    place(bundled, &o, text, sizeof text);
+    const int64_t copied = number_after(text, "\"copied_bytes\": ");
+    const char *prompt = strstr(text, "\"prompt\": ");
+    const double larger = strtod(strstr(prompt, "\"seconds\": ") + 11, NULL);
+    assert_true(copied > 1 << 20);
+    assert_int_equal(count_ubatches(bundled, &o, &n_batch), 1);
+    assert_int_equal(n_batch, 2048);
+    assert_true(check_place(bundled, &o));
+    o.max_batch = 0;
+    assert_int_equal(count_ubatches(bundled, &o, &n_batch), 3);
+    assert_int_equal(n_batch, 512);
+    assert_true(check_place(bundled, &o));
+    place(bundled, &o, text, sizeof text);
+    assert_int_equal(number_after(text, "\"copied_bytes\": "), copied);
+    prompt = strstr(text, "\"prompt\": ");
+    assert_true(strtod(strstr(prompt, "\"seconds\": ") + 11, NULL) > 2 * larger);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_budgets_are_kept_to_the_byte),
@@ -685,6 +746,7 @@ int main(void) {
         cmocka_unit_test(test_no_memory_for_two_devices),
         cmocka_unit_test(test_experts_that_move),
         cmocka_unit_test(test_place_agrees),
+        cmocka_unit_test(test_larger_ubatches),
         cmocka_unit_test(test_what_helps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

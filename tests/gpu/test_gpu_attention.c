@@ -437,10 +437,12 @@ static void attend(const caches *s, const attention_case *t, int c, int head, co
     case_spread(out, v_dim, s->kv.v_hadamard); /* transformed like queries */
 }
 
-/* Tensor cores round queries and weights to half. */
+/* Tensor cores round queries, weights, and keys and values of other types than F16 to half. */
 static double tolerance_of(const attention_case *t, int n_cols) {
-    bool halves = t->type_k == QUANT_F16 && t->type_v == QUANT_F16 && !t->precise;
-    return halves && n_cols > GPU_MAX_COLS ? 1e-2 : 2e-5;
+    bool f32 = t->type_k == QUANT_F32 || t->type_v == QUANT_F32;
+    bool f16 = t->type_k == QUANT_F16 && t->type_v == QUANT_F16;
+    if (f32 || t->precise || n_cols <= GPU_MAX_COLS) return 2e-5;
+    return f16 ? 1e-2 : 1.5e-2;
 }
 
 static void compare_attention(const caches *all, attention_case t) {
@@ -631,6 +633,32 @@ static void test_attention_prompts(void **state) {
         int n_sessions = 1 + i % COLS;
         int n_cols = n_sessions == 1 ? 60 : i % 2 ? 33 : GPU_MAX_COLS + 1;
         check_prompt(t, ends[i % 3], n_sessions, t.group > 64 ? GPU_MAX_COLS + 3 : n_cols);
+    }
+}
+
+/* Caches of other types than F16: every type with tiles of its own in heads of every size, and the
+ * others with each other and with F16. */
+static void test_attention_prompts_types(void **state) {
+    (void)state;
+    static const quant_type pairs[][2] = {{QUANT_Q8_0, QUANT_Q8_0},   {QUANT_Q4_0, QUANT_Q5_1},
+                                          {QUANT_BF16, QUANT_BF16},   {QUANT_F16, QUANT_Q8_0},
+                                          {QUANT_IQ4_NL, QUANT_Q4_1}, {QUANT_Q5_0, QUANT_F16}};
+    static const int dims[] = {64, 128, 256, 512, 32, 96, 160, 288}, groups[] = {1, 3, 8, 5, 35};
+    static const int32_t ends[][COLS] = {{299, 129, 683}, {63, 64, 70}, {69, 400, 45}};
+    const char *every = getenv("CASE_EVERY");
+    const int step = every ? (int)strtol(every, NULL, 10) : 1;
+    for (int i = 0; i < 24; i += step) {
+        const int at = i % 2 ? i / 4 % 6 : 0; /* Q8_0: every second case */
+        attention_case t = {.type_k = pairs[at][0],
+                            .type_v = pairs[at][1],
+                            .dim = dims[i / 2 % 8],
+                            .group = groups[i % 5],
+                            .n_splits = 1 + i % 3,
+                            .window = i % 3 == 1 ? 50 : 0,
+                            .softcap = i % 5 == 2 ? 2 : 0,
+                            .forms = i % 4 > 1,
+                            .v_dim = i % 7 == 6 ? 32 : 0};
+        check_prompt(t, ends[i % 3], 1 + i % COLS, t.group > 32 ? GPU_MAX_COLS + 3 : 19 + i);
     }
 }
 
@@ -905,6 +933,7 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_attention_types),
     CASE_TEST(test_attention_more),
     CASE_TEST(test_attention_prompts),
+    CASE_TEST(test_attention_prompts_types),
     CASE_TEST(test_attention_prompts_wide),
     CASE_TEST(test_attention_prompts_weak),
     CASE_TEST(test_attention_wide),

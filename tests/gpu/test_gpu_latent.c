@@ -1,5 +1,7 @@
 /* test_gpu_latent.c: compressed attention (MLA) on a device, compared with formulas in double: the
  * matrices of heads, the cached row, attention over rows that all heads share. */
+#include <stdlib.h>
+
 #include "gpu_case.h"
 
 #define OPS (&the_case.b->ops)
@@ -316,9 +318,92 @@ static void test_attention(void **state) {
     check_attention((attention_case){QUANT_F32, 8, 1, 1, 20, 0, false}, lengths[2]);
 }
 
+/* The last columns of `n_sessions` sessions that end at these positions, by tensor cores: queries,
+ * rows and weights are rounded to half. */
+static void check_prompt(attention_case t, const int32_t pos[COLS], int n_sessions, int n_cols) {
+    enum { MOST = 48 };
+    const int n = t.n_head * t.dim, ldq = n + 8, ldo = n + 4;
+    assert_true(n_cols > GPU_MAX_COLS && n_cols <= MOST);
+    case_teardown(NULL);
+    caches s = make_caches(t.type, t.dim, pos);
+    fill_caches(&s);
+    gpu_column cols[MOST];
+    int of[MOST];
+    for (int c = 0; c < n_cols; c++) {
+        of[c] = c * n_sessions / n_cols;
+        int next = c + 1;
+        while (next < n_cols && next * n_sessions / n_cols == of[c]) next++;
+        cols[c] = s.cols[of[c]];
+        cols[c].pos -= next - 1 - c;
+    }
+    float *sinks = case_random(t.n_head, 2), *q = case_random(n_cols * ldq, 1);
+    float *got = case_host((size_t)(n_cols * ldo) * 4);
+    size_t partial = gpu_attention_partial(n_cols, t.n_head, t.n_splits, t.dim) * 4;
+    const gpu_attention a = {.q = case_upload(q, (size_t)(n_cols * ldq) * 4),
+                             .ldq = ldq,
+                             .ldo = ldo,
+                             .cols = case_upload(cols, sizeof cols),
+                             .kv = s.kv,
+                             .n_head = t.n_head,
+                             .n_cols = n_cols,
+                             .n_splits = t.n_splits,
+                             .window = t.window,
+                             .scale = 0.2f,
+                             .softcap = t.softcap,
+                             .temperature = t.forms ? 0.4f : 0,
+                             .temperature_length = TEMPERATURE_LENGTH,
+                             .sinks = t.forms ? case_upload(sinks, (size_t)t.n_head * 4) : NULL,
+                             .partial = t.n_splits > 1 ? case_alloc(partial) : NULL,
+                             .out = case_alloc((size_t)(n_cols * ldo) * 4)};
+    OPS->attention(the_case.stream, &a);
+    case_download(got, a.out, (size_t)(n_cols * ldo) * 4);
+    double error = 0, size = 0;
+    for (int c = 0; c < n_cols; c++) {
+        s.cols[of[c]].pos = cols[c].pos;
+        for (int h = 0; h < t.n_head; h++) {
+            double want[GPU_MAX_LATENT];
+            attend(&s, &t, of[c], q + c * ldq + h * t.dim, t.forms ? sinks + h : NULL, want);
+            for (int i = 0; i < t.dim; i++) {
+                double is = (double)got[c * ldo + h * t.dim + i];
+                case_near(is, want[i], 1, t.type == QUANT_F32 ? 2e-5 : 2e-2, "prompt",
+                          h * t.dim + i);
+                error += (is - want[i]) * (is - want[i]);
+                size += want[i] * want[i];
+            }
+        }
+    }
+    assert_true(error <= (t.type == QUANT_F32 ? 1e-10 : 1e-5) * size);
+}
+
+/* Tiles of 32 pairs of a token and a head: fewer and more heads than that, several sessions, parts
+ * of the positions that some tokens do not see. */
+static void test_attention_prompts(void **state) {
+    (void)state;
+    static const quant_type types[] = {QUANT_F16,  QUANT_Q8_0,   QUANT_F16, QUANT_BF16,
+                                       QUANT_Q4_0, QUANT_IQ4_NL, QUANT_F32};
+    static const int dims[] = {GPU_MAX_LATENT, 320, 72, GPU_MAX_LATENT},
+                     heads[] = {16, 3, 35, 1, 32};
+    static const int32_t ends[][COLS] = {{299, 129, 360}, {63, 64, 70}, {31, 32, 33}};
+    const char *every = getenv("CASE_EVERY"); /* set for other kinds of tensor cores */
+    const int step = every ? (int)strtol(every, NULL, 10) : 1;
+    for (int i = 0; i < 14; i += step) {
+        const quant_type type = types[i % 7];
+        const bool blocks = quant_find((uint32_t)type)->is_quantized;
+        attention_case t = {.type = type,
+                            .dim = blocks ? dims[i % 2] : dims[i % 4],
+                            .n_head = heads[i % 5],
+                            .n_splits = 1 + i % 3,
+                            .window = i % 4 == 1 ? 40 : 0,
+                            .softcap = i % 5 == 2 ? 2 : 0,
+                            .forms = i % 2};
+        check_prompt(t, ends[i % 3], 1 + i % COLS, GPU_MAX_COLS + 1 + 3 * (i % 4));
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_heads),
     CASE_TEST(test_store),
     CASE_TEST(test_attention),
+    CASE_TEST(test_attention_prompts),
 };
 CASE_MAIN(tests)

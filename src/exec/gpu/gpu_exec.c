@@ -235,6 +235,7 @@ pi_status gpu_exec_size(const gpu_sides *sides, int device, gpu_exec_bytes *out,
     pi_status status = fill(&g, out, err);
     out->scratch += peer_bytes(&g);
     out->program_nodes = (uint64_t)gpu_exec_count_kernels(g.plan, INT32_MAX) * GPU_EXEC_PROGRAMS;
+    if (status == PI_OK) gpu_exec_prefill_expect(&g, &out->prompt);
     mem_free(g.cold);
     mem_free(g.steps);
     return status;

@@ -202,15 +202,52 @@ void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols) {
 
 /* ---- which way ------------------------------------------------------------------------------- */
 
-static int tokens_to_stream_from(const gpu_exec *g) {
-    const gpu_sides *sides = g->sides;
-    if (g->cold_bytes == 0 || sides->prompts == GPU_PROMPTS_SPLIT) return INT_MAX;
-    if (sides->prompts == GPU_PROMPTS_STREAMED) return 1;
-    double per_token = 0;
+/* Seconds for the cold neurons of a token, with all threads. */
+static double all_cold_seconds(const gpu_exec *g) {
+    double seconds = 0;
     for (int i = 0; i < g->model->hp.n_layer; i++)
-        if (g->cold[i].in) per_token += cold_seconds(sides->kernels, &g->cold[i]);
-    double tokens = ceil((double)g->cold_bytes / copy_rate * sides->n_threads / per_token);
+        if (g->cold[i].in) seconds += cold_seconds(g->sides->kernels, &g->cold[i]);
+    return seconds / g->sides->n_threads;
+}
+
+static int tokens_to_stream_from(const gpu_exec *g) {
+    const gpu_prompts prompts = g->sides->prompts;
+    if (g->cold_bytes == 0 || prompts == GPU_PROMPTS_SPLIT) return INT_MAX;
+    if (prompts == GPU_PROMPTS_STREAMED) return 1;
+    double tokens = ceil((double)g->cold_bytes / copy_rate / all_cold_seconds(g));
     return tokens < INT_MAX ? (int)tokens : INT_MAX;
+}
+
+static double products(const plan_matrix *pm) {
+    return (double)pm->w.n_in * (double)pm->w.n_out;
+}
+
+/* Expects all products of the layers' steps; the head has one row per prompt. */
+void gpu_exec_prefill_expect(const gpu_exec *g, gpu_exec_prompt *out) {
+    const plan *p = g->sides->plan;
+    const int n_layer = g->model->hp.n_layer;
+    const cpu_kernels *k = g->sides->kernels;
+    *out = (gpu_exec_prompt){.cold_bytes = g->cold_bytes,
+                             .streams_from = tokens_to_stream_from(g),
+                             .copy_seconds = (double)g->cold_bytes / copy_rate,
+                             .cold_seconds = all_cold_seconds(g)};
+    for (int i = 0; i < g->plan->n_gpu_steps; i++) {
+        const plan_step *s = &g->plan->gpu_steps[i];
+        for (int m = 0; m < s->n_matrices && s->layer < n_layer; m++)
+            out->products += products(&s->matrix[m]);
+    }
+    for (int i = 0; i < p->n_steps; i++) {
+        const plan_step *s = &p->steps[i];
+        for (int m = 0; m < s->n_matrices && s->layer < n_layer && !s->cold; m++)
+            out->cpu_seconds += product_seconds(k, &s->matrix[m], false) / g->sides->n_threads;
+    }
+    for (int i = 0; i < n_layer; i++) {
+        const gpu_exec_cold *cold = &g->cold[i];
+        if (!cold->in) continue;
+        out->cold_products += products(&cold->down);
+        for (int m = 0; m < cold->in->n_matrices; m++)
+            out->cold_products += products(&cold->in->matrix[m]);
+    }
 }
 
 /* The context's threads cannot fill stages, because they wait at a barrier while one of them

@@ -1,7 +1,7 @@
-/* op_attention.cu: attention of few tokens, and of many tokens with caches that tensor cores do not
- * support (op_attention_tile.cu has the rest): softmax(Q K^T) V over the cache, in tiles of
- * positions with an online softmax (Milakov and Gimelshein 2018; Dao 2022); long contexts are split
- * into parts that run in parallel and are merged (Dao 2023, flash decoding).
+/* op_attention.cu: attention of few tokens, and of many tokens where floats are not to be rounded
+ * or tensor cores are missing (op_attention_tile.cu has the rest): softmax(Q K^T) V over the cache,
+ * in tiles of positions with an online softmax (Milakov and Gimelshein 2018; Dao 2022); long
+ * contexts are split into parts that run in parallel and are merged (Dao 2023, flash decoding).
  *
  * A thread block computes up to H queries that share a KV head, over one part of the positions, so
  * it reads a key once for all of them. It has DIM threads, for heads of up to DIM elements. Eight
@@ -622,16 +622,16 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     assert(!a->turns || (a->n_cols == 1 && !latent));
     const bool sparse = a->sparse.size > 0;
     const bool turned = a->kv.v_hadamard > 0;
-    const bool tiled = !latent && !sparse && gpu_attention_tiled(s, *a);
+    if (turned) inner.gate = NULL;
+    const bool tiled = !sparse && gpu_attention_tiled(s, inner);
     const bool by_heads = a->kv.v_dim % 32 == 0 && /* a group of 32 is within one head */
                           !sparse && !turned && (!tiled || a->n_splits > 1);
     if (!by_heads) inner.q8 = NULL;
-    if (turned) inner.gate = NULL;
 #define CACHE(K, V) launch_types<K, V>(s, inner)
-    if (latent)
-        gpu_attention_latent(s, inner);
-    else if (sparse)
+    if (sparse)
         gpu_attention_sparse(s, inner);
+    else if (latent && !tiled)
+        gpu_attention_latent(s, inner);
     else if (!tiled)
         GPU_CACHE_PAIR_SWITCH(a->kv.type_k, a->kv.type_v);
 #undef CACHE

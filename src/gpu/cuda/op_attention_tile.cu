@@ -1,5 +1,5 @@
-/* op_attention_tile.cu: prefill attention over F16 caches, on tensor cores (Dao 2023,
- * FlashAttention-2; arXiv 2307.08691).
+/* op_attention_tile.cu: prefill attention on tensor cores (Dao 2023, FlashAttention-2;
+ * arXiv 2307.08691), for all types of caches except F32.
  *
  * A thread block computes 64 queries of one KV head: token by token, the heads that share it. So
  * it reads a tile of keys and values once for 64 queries; blocks of four queries would read it 16
@@ -8,32 +8,40 @@
  * (gpu_mma.h). Heads of more than 128 elements use twice as many warps: two warps have equal
  * queries, and each has half of the elements of the values.
  *
- * One buffer holds the keys of a tile, another one its values. Each is copied asynchronously while
- * the other is multiplied:
+ * One buffer holds the keys of a tile, another one its values. Each is copied while the other is
+ * multiplied:
  *
  *   copy V(i) | scores of K(i), softmax | copy K(i+1) | sums of V(i) | ...
  *
- * On sm_80, for heads of 64, 128 and 256 elements, a block uses 19, 35 and 34 KiB of shared memory
- * and 168, 222 and 212 registers in each of 128, 128 and 256 threads: three, two and one blocks fit
- * a multiprocessor. Per tile of 64 keys of 128 elements it copies 32 KiB for 2 * 64 * 64 * 128
- * products of each kind, 64 per byte.
+ * F16 caches are copied asynchronously. Other types are loaded to registers, and decoded to halves
+ * behind the product, when they are stored in shared memory: there a tile has at most 32 keys.
+ *
+ * On sm_80, for heads of 64, 128 and 256 elements in F16, a block uses 19, 35 and 34 KiB of shared
+ * memory and 168, 222 and 212 registers in each of 128, 128 and 256 threads: three, two and one
+ * blocks fit a multiprocessor. Per tile of 64 keys of 128 elements it copies 32 KiB for
+ * 2 * 64 * 64 * 128 products of each kind, 64 per byte; 120 per byte of a Q8_0 cache.
  *
  * Heads of more than 256 elements would need too much shared memory: there a block has 32 queries
  * and tiles of 16 keys, 41 KiB. Four warps have equal queries, and each has a quarter of the
  * elements of queries, keys and values: it sums a quarter of every score, and shared memory adds
  * the quarters.
  *
- * On AMD a tile has 32 keys: 10, 19 or 37 KiB of the 64 KiB of a gfx9 compute unit (49 KiB with 16
- * keys for the largest heads), so that registers limit the number of blocks. There values are
- * transposed when they are copied to shared memory: then fragment loads are 8 or 16 bytes, as for
- * keys, instead of one load per value.
+ * Compressed attention (MLA) has one KV head, whose rows are keys and values. The form is that of
+ * large heads; one buffer has the tile, and the next tile is copied to the other buffer meanwhile.
  *
- * Queries are scaled by a power of two each and rounded to half; weights (0 to 2^14) are rounded to
- * half; sums are float. A block processes its columns session by session and masks the columns of
- * other sessions. */
+ * On AMD a tile has 32 keys: 10, 19 or 37 KiB of the 64 KiB of a gfx9 compute unit (49 and 55 KiB
+ * with 16 keys for the largest heads and for MLA), so that registers limit the number of blocks.
+ * There values are transposed when they are copied to shared memory: then fragment loads are 8 or
+ * 16 bytes, as for keys, instead of one load per value.
+ *
+ * Queries are scaled by a power of two each and rounded to half; keys and values of other types
+ * than F16 are rounded to half, the largest ones to 65504; weights (0 to 2^14) are rounded to half;
+ * sums are float. A block processes its columns session by session and masks the columns of other
+ * sessions. */
 #include <assert.h>
 
 #include "gpu_attention.h"
+#include "gpu_cache.h"
 #include "gpu_mma.h"
 #include "op_table.h"
 
@@ -41,14 +49,19 @@
 
 enum { MMA = 16, CHUNK = 8 /* halves in 16 bytes */ };
 
-/* Launch parameters, for heads of up to DIM elements. */
-template <int DIM> struct tile_block {
+/* Launch parameters, for caches of types K and V and heads of up to DIM elements. LATENT: MLA. */
+template <class K_, class V_, int DIM_, bool LATENT = false> struct tile_block {
+    typedef K_ K;
+    typedef V_ V;
+    static const int DIM = DIM_;
+    static const bool latent = LATENT;
     static const bool shares = DIM > 256; /* a part sums only its elements' part of the scores */
     static const int rows = shares ? 32 : 64;
     /* parts of the values' elements, one wave each */
     static const int parts = shares ? 4 : DIM > 128 ? 2 : 1;
     static const int threads = rows / MMA * GPU_WARP * parts;
-    static const int blocks = DIM > 128 ? 1 : DIM > 64 ? 2 : 3; /* per multiprocessor, at least */
+    /* per multiprocessor, at least; decoding takes registers */
+    static const int blocks = DIM > 128 ? 1 : DIM > 64 || gpu_same<K, gpu_cache_any>::value ? 2 : 3;
 };
 
 #if GPU_MMA_HERE
@@ -56,26 +69,27 @@ template <int DIM> struct tile_block {
 /* Queries of a wave: 16 per warp, so 32 where a wave is two warps. */
 enum { WAVE_ROWS = MMA * GPU_MMA_LANES / GPU_WARP, TIMES = WAVE_ROWS / MMA };
 
-/* Sizes for heads of up to DIM elements. Lines are padded, so that eight rows of 16 bytes are in
- * different banks. */
-template <int DIM> struct tile_shape : tile_block<DIM> {
-    typedef tile_block<DIM> block;
+/* Sizes of a block B. Lines are padded, so that eight rows of 16 bytes are in different banks. */
+template <class B> struct tile_shape : B {
+    static const bool half = gpu_same<typename B::K, gpu_cache_f16>::value;
     /* keys per tile */
-    static const int keys = block::shares ? 16 : DIM > 128 || GPU_MMA_TURNS ? 32 : 64;
-    static const int out = DIM / block::parts;          /* elements of a result per wave */
-    static const int terms = block::shares ? out : DIM; /* terms of a score per wave */
-    static const int sums = block::shares ? block::rows * keys : 0; /* exchanged scores per part */
-    static const int line = DIM + CHUNK;
+    static const int keys = B::shares ? 16 : B::DIM > 128 || GPU_MMA_TURNS || !half ? 32 : 64;
+    static const int out = B::DIM / B::parts;               /* elements of a result per wave */
+    static const int terms = B::shares ? out : B::DIM;      /* terms of a score per wave */
+    static const int sums = B::shares ? B::rows * keys : 0; /* exchanged scores per part */
+    static const int line = B::DIM + CHUNK;
     static const int value_line = keys + CHUNK; /* transposed values: line of one element */
-    static const int copies = keys * DIM / CHUNK / block::threads;
-    static const int values = GPU_MMA_TURNS ? DIM * value_line : keys * line;
-    static const int kv = block::rows * line > keys *line + values ? block::rows *line
-                                                                   : keys *line + values;
+    static const int chunks = keys * B::DIM / CHUNK;
+    static const int copies = (chunks + B::threads - 1) / B::threads; /* chunks of a thread */
+    /* MLA: two tiles in turn, which are keys and values; AMD: a tile, and its transposed values */
+    static const int values = GPU_MMA_TURNS ? B::DIM * value_line : B::latent ? 0 : keys * line;
+    static const int tiles = (B::latent && !GPU_MMA_TURNS ? 2 : 1) * keys * line + values;
+    static const int kv = B::rows * line > tiles ? B::rows *line : tiles;
 };
 
 /* The buffer of queries is reused for keys and values. */
-template <int DIM> struct tile_shared {
-    typedef tile_shape<DIM> shape;
+template <class B> struct tile_shared {
+    typedef tile_shape<B> shape;
     alignas(16) uint16_t kv[shape::kv];
     float sums[shape::parts * shape::sums + 1];    /* [part][sum of a thread][thread of the part] */
     float scale[shape::rows];                      /* factor of a query's scores */
@@ -103,22 +117,22 @@ template <int ROWS> static __device__ __forceinline__ tile_task task_of(const gp
 
 /* A thread's part of its wave's queries, 16 at a time. In a product, queries are outputs; keys, or
  * elements of values, are columns. */
-template <int DIM> struct tile_state {
-    uint32_t q[TIMES][tile_shape<DIM>::terms / MMA][GPU_MMA_KEPT];
-    float out[TIMES][tile_shape<DIM>::out / MMA][GPU_MMA_SUMS];
+template <class B> struct tile_state {
+    uint32_t q[TIMES][tile_shape<B>::terms / MMA][GPU_MMA_KEPT];
+    float out[TIMES][tile_shape<B>::out / MMA][GPU_MMA_SUMS];
     float m[TIMES][GPU_MMA_OUTS];
     float l[TIMES][GPU_MMA_OUTS]; /* over this thread's columns of scores only */
 };
 
-template <int DIM> static __device__ __forceinline__ int wave_row() {
-    return (int)threadIdx.x / GPU_MMA_LANES % (tile_block<DIM>::rows / WAVE_ROWS) * WAVE_ROWS;
+template <class B> static __device__ __forceinline__ int wave_row() {
+    return (int)threadIdx.x / GPU_MMA_LANES % (B::rows / WAVE_ROWS) * WAVE_ROWS;
 }
-template <int DIM> static __device__ __forceinline__ int wave_part() {
-    return (int)threadIdx.x / GPU_MMA_LANES / (tile_block<DIM>::rows / WAVE_ROWS);
+template <class B> static __device__ __forceinline__ int wave_part() {
+    return (int)threadIdx.x / GPU_MMA_LANES / (B::rows / WAVE_ROWS);
 }
 /* The first of the terms of scores that this wave sums. */
-template <int DIM> static __device__ __forceinline__ int wave_term() {
-    return tile_block<DIM>::shares ? wave_part<DIM>() * tile_shape<DIM>::terms : 0;
+template <class B> static __device__ __forceinline__ int wave_term() {
+    return B::shares ? wave_part<B>() * tile_shape<B>::terms : 0;
 }
 
 /* Weights are e^(score - m), m this much below the largest score: up to 2^14, so that halves
@@ -132,19 +146,34 @@ static __device__ __forceinline__ float scale_for(float largest) {
     return gpu_bits_float((254 - exponent) << 23);
 }
 
+/* MLA: multiplies a query by the Hadamard matrix of the cache, in the shared memory for scores. */
+template <class B>
+static __device__ __forceinline__ const float *turn_query(const gpu_attention &a, const float *q,
+                                                          tile_shared<B> &shared) {
+    gpu_sync();
+    for (int i = (int)threadIdx.x; i < a.kv.head_dim; i += B::threads) shared.sums[i] = q[i];
+    gpu_sync();
+    gpu_hadamard(shared.sums, a.kv.head_dim, a.kv.k_hadamard, (int)threadIdx.x, B::threads);
+    return shared.sums;
+}
+
 /* Converts queries to fragments of halves, through shared memory. A warp converts every n-th
  * row. */
-template <int DIM>
+template <class B>
 static __device__ __forceinline__ void load_queries(const gpu_attention &a, const tile_task &t,
-                                                    tile_shared<DIM> &shared, tile_state<DIM> &s) {
-    typedef tile_shape<DIM> shape;
-    const int dim = a.kv.head_dim, per_lane = DIM / GPU_WARP;
-    for (int r = gpu_warp(); r < shape::rows; r += shape::threads / GPU_WARP) {
+                                                    tile_shared<B> &shared, tile_state<B> &s) {
+    typedef tile_shape<B> shape;
+    const int dim = a.kv.head_dim, per_lane = B::DIM / GPU_WARP;
+    const int n_warps = shape::threads / GPU_WARP;
+    const bool turns = B::latent && a.kv.k_hadamard > 0; /* all warps turn each query */
+    for (int r = turns ? 0 : gpu_warp(); r < shape::rows; r += turns ? 1 : n_warps) {
         const int column = r / t.heads;
         const bool there = column < t.n_cols;
         const int64_t c = t.first_col + (there ? column : 0);
         const float *q = attn_query(a, c, t.first_head + r % t.heads);
         float v[per_lane], largest = 0.0f;
+        if (turns) q = turn_query<B>(a, q, shared);
+        if (turns && r % n_warps != gpu_warp()) continue;
         GPU_UNROLL
         for (int i = 0; i < per_lane; i++) {
             const int d = gpu_lane() * per_lane + i;
@@ -161,8 +190,7 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
     gpu_sync();
     GPU_UNROLL
     for (int i = 0; i < TIMES; i++) {
-        const uint16_t *rows = shared.kv + (wave_row<DIM>() + MMA * i) * shape::line +
-                               wave_term<DIM>();
+        const uint16_t *rows = shared.kv + (wave_row<B>() + MMA * i) * shape::line + wave_term<B>();
         GPU_UNROLL
         for (int k = 0; k < shape::terms / MMA; k++)
             gpu_load_kept(s.q[i][k], rows + MMA * k, shape::line);
@@ -170,71 +198,157 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
     gpu_sync();
 }
 
-/* Starts to copy positions [first, first + n) of a head to a buffer; zeros follow the positions,
- * and the elements of a head. */
-template <int DIM>
-static __device__ __forceinline__ void begin_tile(const uint8_t *head, size_t row, uint32_t first,
-                                                  uint32_t n, int dim, uint16_t *to,
-                                                  gpu_copy16 (&copy)[tile_shape<DIM>::copies]) {
-    typedef tile_shape<DIM> shape;
-    const int per_line = DIM / CHUNK;
-    GPU_UNROLL
-    for (int i = 0; i < shape::copies; i++) {
-        const int chunk = (int)threadIdx.x + i * shape::threads;
-        const int line = chunk / per_line, at = chunk % per_line * CHUNK;
-        const bool there = (uint32_t)line < n && at < dim;
-        const uint8_t *from = head + (size_t)(first + (there ? (uint32_t)line : 0)) * row +
-                              2 * (there ? at : 0);
-        gpu_copy16_begin(copy[i], to + line * shape::line + at, from, there);
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* Eight elements as halves. `head` and `i` as in gpu_cache.h. */
+template <class C>
+static __device__ __forceinline__ uint4 to_halves(quant_type type, const uint8_t *head, int i,
+                                                  typename C::raw &raw) {
+    const float largest = 65504.0f;
+    if constexpr (gpu_same<C, gpu_cache_f16>::value) {
+        return raw;
+    } else {
+        float v[CHUNK];
+        uint32_t w[CHUNK / 2];
+        C::prepare(type, i, raw);
+        C::decode(type, raw, head, i, v);
+        GPU_UNROLL
+        for (int e = 0; e < CHUNK; e++) /* NaN stays NaN */
+            v[e] = v[e] > largest ? largest : v[e] < -largest ? -largest : v[e];
+        GPU_UNROLL
+        for (int e = 0; e < CHUNK; e += 2) w[e / 2] = gpu_half_pair(v[e], v[e + 1]);
+        return {w[0], w[1], w[2], w[3]};
     }
 }
 
-#if GPU_MMA_TURNS
-/* Copies and transposes values: a thread has some elements of `copies` positions. Positions after
- * the last one repeat it, with weights of zero. */
-template <int DIM> struct tile_values {
-    typedef tile_shape<DIM> shape;
-    static const int blocks = shape::keys / shape::copies; /* blocks of `copies` keys */
-    static_assert(shape::copies % 2 == 0, "keys go in pairs");
-    uint4 v[shape::copies];
+/* Where a tile is in the cache: n positions from `first` on, of `row` bytes each, of which a head's
+ * `dim` elements are read. Addresses are computed from the position, because the compiler would
+ * keep products of a thread's lines and `row` in registers. Threads beyond the last position or
+ * element read existing ones again: their scores are masked, their queries or weights are zero, or
+ * their results are not stored. */
+struct tile_source {
+    const uint8_t *at; /* of position 0 */
+    size_t row;
+    uint32_t first, n;
+    int dim;
+    quant_type type;
 
-    __device__ __forceinline__ void begin(const uint8_t *head, size_t row, uint32_t first,
-                                          uint32_t n, int dim, uint16_t *) {
-        const uint32_t key = threadIdx.x % blocks * shape::copies;
-        const int at = (int)threadIdx.x / blocks * CHUNK;
-        head += (size_t)first * row + 2 * (at < dim ? at : 0);
-        GPU_UNROLL
-        for (uint32_t i = 0; i < (uint32_t)shape::copies; i++)
-            v[i] = gpu_load16(head + (size_t)(key + i < n ? key + i : n - 1) * row);
+    __device__ __forceinline__ const uint8_t *head(int key) const {
+        return at + (size_t)(first + ((uint32_t)key < n ? (uint32_t)key : n - 1)) * row;
     }
-    __device__ __forceinline__ void end(uint16_t *to) {
-        uint32_t w[shape::copies][CHUNK / 2], turned[shape::copies / 2];
-        const int key = (int)threadIdx.x % blocks * shape::copies;
-        to += (int)threadIdx.x / blocks * CHUNK * shape::value_line + key;
+    __device__ __forceinline__ int eight(int i) const { return i < dim / CHUNK ? i : 0; }
+};
+
+/* Copies a tile to shared memory, one key per line: asynchronously for F16, else through
+ * registers. A thread has every n-th chunk. */
+template <class B, class C> struct tile_lines {
+    typedef tile_shape<B> shape;
+    typename C::raw raw[shape::copies];
+
+    static __device__ __forceinline__ int chunk(int i) {
+        return (int)threadIdx.x + i * shape::threads;
+    }
+    __device__ __forceinline__ void begin(const tile_source &from, uint16_t *) {
         GPU_UNROLL
-        for (int i = 0; i < shape::copies; i++)
-            w[i][0] = v[i].x, w[i][1] = v[i].y, w[i][2] = v[i].z, w[i][3] = v[i].w;
+        for (int i = 0; i < shape::copies; i++) {
+            const int line = chunk(i) / (B::DIM / CHUNK), at = chunk(i) % (B::DIM / CHUNK);
+            C::load(from.type, from.head(line), from.eight(at), raw[i]);
+        }
+    }
+    __device__ __forceinline__ void end(const tile_source &from, uint16_t *to) {
         GPU_UNROLL
-        for (int e = 0; e < CHUNK; e++, to += shape::value_line) {
-            GPU_UNROLL
-            for (int i = 0; i < shape::copies; i += 2)
-                turned[i / 2] = e % 2 ? w[i][e / 2] >> 16 | (w[i + 1][e / 2] & 0xffff0000u)
-                                      : (w[i][e / 2] & 0xffffu) | w[i + 1][e / 2] << 16;
-            __builtin_memcpy(__builtin_assume_aligned(to, sizeof turned), turned, sizeof turned);
+        for (int i = 0; i < shape::copies; i++) {
+            const int line = chunk(i) / (B::DIM / CHUNK), at = chunk(i) % (B::DIM / CHUNK);
+            if (line >= shape::keys) continue;
+            const uint4 v = to_halves<C>(from.type, from.head(line), from.eight(at), raw[i]);
+            *(uint4 *)__builtin_assume_aligned(to + line * shape::line + at * CHUNK, 16) = v;
         }
     }
 };
-#else
-template <int DIM> struct tile_values {
-    gpu_copy16 copy[tile_shape<DIM>::copies];
+template <class B> struct tile_lines<B, gpu_cache_f16> {
+    typedef tile_shape<B> shape;
+    gpu_copy16 copy[shape::copies];
 
-    __device__ __forceinline__ void begin(const uint8_t *head, size_t row, uint32_t first,
-                                          uint32_t n, int dim, uint16_t *to) {
-        begin_tile<DIM>(head, row, first, n, dim, to, copy);
+    /* Zeros follow the positions, and the elements of a head. */
+    __device__ __forceinline__ void begin(const tile_source &from, uint16_t *to) {
+        GPU_UNROLL
+        for (int i = 0; i < shape::copies; i++) {
+            int chunk = (int)threadIdx.x + i * shape::threads;
+            if (chunk >= shape::chunks) chunk -= shape::threads; /* repeats the thread's copy */
+            const int line = chunk / (B::DIM / CHUNK), at = chunk % (B::DIM / CHUNK) * CHUNK;
+            const bool there = (uint32_t)line < from.n && at < from.dim;
+            const uint8_t *source = from.at +
+                                    (size_t)(from.first + (there ? (uint32_t)line : 0)) * from.row +
+                                    2 * (there ? at : 0);
+            gpu_copy16_begin(copy[i], to + line * shape::line + at, source, there);
+        }
     }
-    __device__ __forceinline__ void end(uint16_t *) { gpu_copy16_end(copy); }
+    __device__ __forceinline__ void end(const tile_source &, uint16_t *) { gpu_copy16_end(copy); }
 };
+
+#if GPU_MMA_TURNS
+/* Transposes eight elements of N keys, and stores them in lines of elements. */
+template <int N>
+static __device__ __forceinline__ void turn(const uint4 (&v)[N], uint16_t *to, int line) {
+    uint32_t w[N][CHUNK / 2], turned[N / 2];
+    GPU_UNROLL
+    for (int i = 0; i < N; i++)
+        w[i][0] = v[i].x, w[i][1] = v[i].y, w[i][2] = v[i].z, w[i][3] = v[i].w;
+    GPU_UNROLL
+    for (int e = 0; e < CHUNK; e++, to += line) {
+        GPU_UNROLL
+        for (int i = 0; i < N; i += 2)
+            turned[i / 2] = e % 2 ? w[i][e / 2] >> 16 | (w[i + 1][e / 2] & 0xffff0000u)
+                                  : (w[i][e / 2] & 0xffffu) | w[i + 1][e / 2] << 16;
+        __builtin_memcpy(__builtin_assume_aligned(to, sizeof turned), turned, sizeof turned);
+    }
+}
+
+/* Transposes a tile of rows in shared memory. */
+template <class B>
+static __device__ __forceinline__ void turn_rows(const uint16_t *rows, uint16_t *to) {
+    typedef tile_shape<B> shape;
+    const int at_once = 4, blocks = shape::keys / at_once; /* keys of a thread */
+    for (int i = (int)threadIdx.x; i < blocks * B::DIM / CHUNK; i += shape::threads) {
+        const int key = i % blocks * at_once, at = i / blocks * CHUNK;
+        uint4 v[at_once];
+        GPU_UNROLL
+        for (int j = 0; j < at_once; j++)
+            v[j] = *(const uint4 *)__builtin_assume_aligned(rows + (key + j) * shape::line + at,
+                                                            16);
+        turn(v, to + at * shape::value_line + key, shape::value_line);
+    }
+}
+
+/* Copies and transposes values: a thread has some elements of `copies` positions. */
+template <class B, class C> struct tile_values {
+    typedef tile_shape<B> shape;
+    static const int blocks = shape::keys / shape::copies; /* blocks of `copies` keys */
+    static_assert(shape::copies % 2 == 0, "keys go in pairs");
+    typename C::raw raw[shape::copies];
+
+    static __device__ __forceinline__ int key() {
+        return (int)threadIdx.x % blocks * shape::copies;
+    }
+    static __device__ __forceinline__ int eight() { return (int)threadIdx.x / blocks; }
+    __device__ __forceinline__ void begin(const tile_source &from, uint16_t *) {
+        GPU_UNROLL
+        for (int i = 0; i < shape::copies; i++)
+            C::load(from.type, from.head(key() + i), from.eight(eight()), raw[i]);
+    }
+    __device__ __forceinline__ void end(const tile_source &from, uint16_t *to) {
+        uint4 v[shape::copies];
+        GPU_UNROLL
+        for (int i = 0; i < shape::copies; i++)
+            v[i] = to_halves<C>(from.type, from.head(key() + i), from.eight(eight()), raw[i]);
+        turn(v, to + eight() * CHUNK * shape::value_line + key(), shape::value_line);
+    }
+};
+#else
+template <class B, class C> struct tile_values : tile_lines<B, C> {};
 #endif
+
+/* ---- products -------------------------------------------------------------------------------- */
 
 template <int N>
 static __device__ __forceinline__ void cap_scores(float (&w)[N][GPU_MMA_SUMS], int o, float cap) {
@@ -250,14 +364,14 @@ static __device__ __forceinline__ void cap_scores(float (&w)[N][GPU_MMA_SUMS], i
 
 /* Adds the parts of the scores, in the order of the parts; all parts' waves get the sums. The
  * barriers of the loop over tiles separate it from the next call. */
-template <int DIM, int N>
-static __device__ __forceinline__ void share_scores(tile_shared<DIM> &shared,
+template <class B, int N>
+static __device__ __forceinline__ void share_scores(tile_shared<B> &shared,
                                                     float (&w)[TIMES][N][GPU_MMA_SUMS]) {
-    typedef tile_shape<DIM> shape;
+    typedef tile_shape<B> shape;
     const int n = shape::threads / shape::parts, per_thread = TIMES * N * GPU_MMA_SUMS;
     const int at = (int)threadIdx.x % n;
     static_assert(per_thread * n == shape::sums, "a float for every score");
-    float *own = shared.sums + wave_part<DIM>() * shape::sums + at;
+    float *own = shared.sums + wave_part<B>() * shape::sums + at;
     GPU_UNROLL
     for (int i = 0; i < per_thread; i++)
         own[i * n] = w[i / (N * GPU_MMA_SUMS)][i / GPU_MMA_SUMS % N][i % GPU_MMA_SUMS];
@@ -274,11 +388,11 @@ static __device__ __forceinline__ void share_scores(tile_shared<DIM> &shared,
 
 /* Converts the scores of a tile's keys, from position `first` on, to weights: 0 for positions that
  * a row does not attend to. Rescales earlier results. p: the weights as halves. */
-template <int DIM>
+template <class B>
 static __device__ __forceinline__ void
-weigh_tile(const gpu_attention &a, tile_shared<DIM> &shared, const uint16_t *keys, uint32_t first,
-           tile_state<DIM> &s, uint32_t (&p)[TIMES][tile_shape<DIM>::keys / MMA][GPU_MMA_WORDS]) {
-    typedef tile_shape<DIM> shape;
+weigh_tile(const gpu_attention &a, tile_shared<B> &shared, const uint16_t *keys, uint32_t first,
+           tile_state<B> &s, uint32_t (&p)[TIMES][tile_shape<B>::keys / MMA][GPU_MMA_WORDS]) {
+    typedef tile_shape<B> shape;
     const int n_times = shape::keys / MMA, columns = GPU_MMA_SUMS / GPU_MMA_OUTS;
     float w[TIMES][shape::keys / MMA][GPU_MMA_SUMS];
     GPU_UNROLL
@@ -297,18 +411,18 @@ weigh_tile(const gpu_attention &a, tile_shared<DIM> &shared, const uint16_t *key
         GPU_UNROLL
         for (int j = 0; j < n_times; j++) {
             uint32_t b[GPU_MMA_WORDS];
-            gpu_load_fragment_b(b, keys + j * MMA * shape::line + wave_term<DIM>() + MMA * k,
+            gpu_load_fragment_b(b, keys + j * MMA * shape::line + wave_term<B>() + MMA * k,
                                 shape::line);
             GPU_UNROLL
             for (int t = 0; t < TIMES; t++) gpu_multiply_f16(w[t][j], q[t], b);
         }
     }
-    if constexpr (shape::shares) share_scores<DIM>(shared, w);
+    if constexpr (shape::shares) share_scores<B>(shared, w);
     GPU_UNROLL
     for (int t = 0; t < TIMES; t++) {
         GPU_UNROLL
         for (int o = 0; o < GPU_MMA_OUTS; o++) {
-            const int r = wave_row<DIM>() + MMA * t + gpu_sum_output(o);
+            const int r = wave_row<B>() + MMA * t + gpu_sum_output(o);
             const float scale = shared.scale[r];
             const int32_t from = shared.first[r], to = shared.last[r];
             float top = s.m[t][o];
@@ -354,13 +468,12 @@ weigh_tile(const gpu_attention &a, tile_shared<DIM> &shared, const uint16_t *key
 }
 
 /* out += p times the tile's values. */
-template <int DIM>
+template <class B>
 static __device__ __forceinline__ void
 sum_tile(const uint16_t *values,
-         const uint32_t (&p)[TIMES][tile_shape<DIM>::keys / MMA][GPU_MMA_WORDS],
-         tile_state<DIM> &s) {
-    typedef tile_shape<DIM> shape;
-    const int first = wave_part<DIM>() * shape::out;
+         const uint32_t (&p)[TIMES][tile_shape<B>::keys / MMA][GPU_MMA_WORDS], tile_state<B> &s) {
+    typedef tile_shape<B> shape;
+    const int first = wave_part<B>() * shape::out;
     GPU_UNROLL
     for (int k = 0; k < shape::keys / MMA; k++) {
         GPU_UNROLL
@@ -378,54 +491,120 @@ sum_tile(const uint16_t *values,
     }
 }
 
+/* A KV head's keys or values, and n positions of it. */
+template <class C>
+static __device__ __forceinline__ tile_source source_of(const gpu_column &col, size_t offset,
+                                                        size_t row, quant_type type, int head,
+                                                        int dim) {
+    const uint8_t *cache = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * offset;
+    return {cache + (size_t)head * C::head_bytes(type, dim), row, 0, 0, dim, type};
+}
+static __device__ __forceinline__ tile_source tile_at(const tile_source &head, uint32_t first,
+                                                      uint32_t n) {
+    return {head.at, head.row, first, n, head.dim, head.type};
+}
+
+/* MLA: positions [from, to) of the rows that are keys and values. While a tile is multiplied, the
+ * next one is copied to the other buffer. On AMD, where copies go through registers, there is one
+ * buffer: behind the barrier of weigh_tile only the transposed values are read. */
+template <class B>
+static __device__ __forceinline__ void attend_latent(const gpu_attention &a, const tile_source &k,
+                                                     uint32_t from, uint32_t to,
+                                                     tile_shared<B> &shared, tile_state<B> &s) {
+    typedef tile_shape<B> shape;
+    const int size = shape::keys * shape::line;
+    tile_lines<B, typename B::K> copy;
+    uint32_t p[TIMES][shape::keys / MMA][GPU_MMA_WORDS];
+    tile_source tile = tile_at(k, from, to - from);
+    copy.begin(tile, shared.kv);
+    copy.end(tile, shared.kv);
+    gpu_sync();
+    int turn = 0;
+    for (uint32_t at = from; at < to; at += shape::keys, turn ^= 1) {
+#if GPU_MMA_TURNS
+        uint16_t *rows = shared.kv, *other = rows, *values = rows + size;
+#else
+        uint16_t *rows = shared.kv + turn * size, *other = shared.kv + (turn ^ 1) * size;
+        uint16_t *values = rows;
+#endif
+        /* The fetch after the last tile repeats that tile, unused. */
+        const uint32_t next = to - at > (uint32_t)shape::keys ? at + shape::keys : at;
+        tile = tile_at(k, next, to - next);
+        copy.begin(tile, other);
+#if GPU_MMA_TURNS
+        turn_rows<B>(rows, values);
+#endif
+        weigh_tile<B>(a, shared, rows, at, s, p); /* has a barrier */
+        sum_tile<B>(values, p, s);
+        copy.end(tile, other);
+        gpu_sync();
+    }
+}
+
+/* Positions [from, to) of heads. */
+template <class B>
+static __device__ __forceinline__ void
+attend_heads(const gpu_attention &a, const tile_source &k, const tile_source &v, uint32_t from,
+             uint32_t to, tile_shared<B> &shared, tile_state<B> &s) {
+    typedef tile_shape<B> shape;
+    uint16_t *keys = shared.kv, *values = shared.kv + shape::keys * shape::line;
+    tile_lines<B, typename B::K> next_keys;
+    tile_values<B, typename B::V> on_way;
+    uint32_t p[TIMES][shape::keys / MMA][GPU_MMA_WORDS];
+    tile_source tile = tile_at(k, from, to - from);
+    next_keys.begin(tile, keys);
+    next_keys.end(tile, keys);
+    gpu_sync();
+    for (uint32_t at = from; at < to; at += shape::keys) {
+        const tile_source here = tile_at(v, at, to - at);
+        on_way.begin(here, values);
+        weigh_tile<B>(a, shared, keys, at, s, p);
+        on_way.end(here, values);
+        gpu_sync();
+        /* The fetch after the last tile repeats that tile, unused. */
+        const uint32_t next = to - at > (uint32_t)shape::keys ? at + shape::keys : at;
+        tile = tile_at(k, next, to - next);
+        next_keys.begin(tile, keys);
+        sum_tile<B>(values, p, s);
+        next_keys.end(tile, keys);
+        gpu_sync();
+    }
+}
+
 /* The block's part of positions [begin, end), to which columns [c0, c1) attend. */
-template <int DIM>
+template <class B>
 static __device__ __forceinline__ void attend(const gpu_attention &a, const tile_task &t,
                                               const gpu_column &col, uint32_t begin, uint32_t end,
-                                              tile_shared<DIM> &shared, tile_state<DIM> &s) {
-    typedef tile_shape<DIM> shape;
-    const int dim = a.kv.head_dim, v_dim = a.kv.v_dim;
+                                              tile_shared<B> &shared, tile_state<B> &s) {
+    typedef tile_shape<B> shape;
     const uint32_t tiles = (end - begin + shape::keys - 1) / shape::keys;
     const uint32_t part = (tiles + gridDim.z - 1) / gridDim.z * shape::keys;
     const uint32_t from = begin + blockIdx.z * part;
     const uint32_t to = end - begin < (blockIdx.z + 1) * part ? end : from + part;
     if (from >= end) return;
-    const uint8_t *cache = (const uint8_t *)gpu_global(col.kv);
-    const uint8_t *k = cache + (size_t)col.n_ctx * a.kv.k_offset + (size_t)(2 * t.kv_head * dim);
-    const uint8_t *v = cache + (size_t)col.n_ctx * a.kv.v_offset + (size_t)(2 * t.kv_head * v_dim);
-    uint16_t *keys = shared.kv, *values = shared.kv + shape::keys * shape::line;
-    gpu_copy16 copy[shape::copies];
-    tile_values<DIM> on_way;
-    uint32_t p[TIMES][shape::keys / MMA][GPU_MMA_WORDS];
-    begin_tile<DIM>(k, a.kv.k_row, from, to - from, dim, keys, copy);
-    gpu_copy16_end(copy);
-    gpu_sync();
-    for (uint32_t at = from; at < to; at += shape::keys) {
-        on_way.begin(v, a.kv.v_row, at, to - at, v_dim, values);
-        weigh_tile<DIM>(a, shared, keys, at, s, p);
-        on_way.end(values);
-        gpu_sync();
-        /* The fetch after the last tile repeats that tile, unused. */
-        const uint32_t next = to - at > (uint32_t)shape::keys ? at + shape::keys : at;
-        begin_tile<DIM>(k, a.kv.k_row, next, to - next, dim, keys, copy);
-        sum_tile<DIM>(values, p, s);
-        gpu_copy16_end(copy);
-        gpu_sync();
+    const tile_source k = source_of<typename B::K>(col, a.kv.k_offset, a.kv.k_row, a.kv.type_k,
+                                                   t.kv_head, a.kv.head_dim);
+    if constexpr (B::latent) {
+        attend_latent<B>(a, k, from, to, shared, s);
+    } else {
+        const tile_source v = source_of<typename B::V>(col, a.kv.v_offset, a.kv.v_row, a.kv.type_v,
+                                                       t.kv_head, a.kv.v_dim);
+        attend_heads<B>(a, k, v, from, to, shared, s);
     }
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-template <int DIM>
+template <class B>
 static __device__ __forceinline__ void store(const gpu_attention &a, const tile_task &task,
-                                             const tile_state<DIM> &s) {
-    typedef tile_shape<DIM> shape;
-    const int dim = a.kv.v_dim, first = wave_part<DIM>() * shape::out;
+                                             const tile_state<B> &s) {
+    typedef tile_shape<B> shape;
+    const int dim = a.kv.v_dim, first = wave_part<B>() * shape::out;
     GPU_UNROLL
     for (int t = 0; t < TIMES; t++) {
         GPU_UNROLL
         for (int o = 0; o < GPU_MMA_OUTS; o++) {
-            const int r = wave_row<DIM>() + MMA * t + gpu_sum_output(o);
+            const int r = wave_row<B>() + MMA * t + gpu_sum_output(o);
             const float l = gpu_output_sum(s.l[t][o]), m = s.m[t][o] - WEIGHT_LOG;
             if (r / task.heads >= task.n_cols) continue;
             const int64_t c = task.first_col + r / task.heads,
@@ -454,22 +633,22 @@ static __device__ __forceinline__ void store(const gpu_attention &a, const tile_
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-template <int DIM> static __device__ __forceinline__ void run_block(const gpu_attention &a) {
-    typedef tile_shared<DIM> shared_type;
+template <class B> static __device__ __forceinline__ void run_block(const gpu_attention &a) {
+    typedef tile_shared<B> shared_type;
     GPU_SHARED(shared_type, shared);
-    const tile_task t = task_of<tile_block<DIM>::rows>(a);
-    tile_state<DIM> s;
+    const tile_task t = task_of<B::rows>(a);
+    tile_state<B> s;
     GPU_UNROLL
     for (int n = 0; n < TIMES; n++) {
         GPU_UNROLL
         for (int o = 0; o < GPU_MMA_OUTS; o++) s.m[n][o] = -INFINITY, s.l[n][o] = 0.0f;
         GPU_UNROLL
-        for (int j = 0; j < tile_shape<DIM>::out / MMA; j++) {
+        for (int j = 0; j < tile_shape<B>::out / MMA; j++) {
             GPU_UNROLL
             for (int i = 0; i < GPU_MMA_SUMS; i++) s.out[n][j][i] = 0.0f;
         }
     }
-    load_queries<DIM>(a, t, shared, s);
+    load_queries<B>(a, t, shared, s);
     const gpu_column *cols = a.cols + t.first_col;
     for (int c0 = 0, c1; c0 < t.n_cols; c0 = c1) { /* columns of one session */
         uint32_t begin = attn_first_seen(a, (uint32_t)cols[c0].pos), end = 0;
@@ -478,49 +657,71 @@ template <int DIM> static __device__ __forceinline__ void run_block(const gpu_at
             begin = first < begin ? first : begin;
             end = pos + 1 > end ? pos + 1 : end;
         }
-        for (int r = (int)threadIdx.x; r < tile_block<DIM>::rows; r += tile_block<DIM>::threads) {
+        for (int r = (int)threadIdx.x; r < B::rows; r += B::threads) {
             const int column = r / t.heads;
             const bool sees = column >= c0 && column < c1;
             const int32_t pos = sees ? cols[column].pos : -1;
             shared.first[r] = sees ? (int32_t)attn_first_seen(a, (uint32_t)pos) : 0;
             shared.last[r] = pos;
         }
-        attend<DIM>(a, t, cols[c0], begin, end, shared, s);
+        attend<B>(a, t, cols[c0], begin, end, shared, s);
         gpu_sync();
     }
-    store<DIM>(a, t, s);
+    store<B>(a, t, s);
 }
 #endif
 
-template <int DIM>
-static __global__ void GPU_BOUNDS(tile_block<DIM>::threads, tile_block<DIM>::blocks)
-    tile_kernel(gpu_attention a) {
+template <class B>
+static __global__ void GPU_BOUNDS(B::threads, B::blocks) tile_kernel(gpu_attention a) {
     gpu_begin();
 #if GPU_MMA_HERE /* HIP: not in families without matrix units */
-    run_block<DIM>(a);
+    run_block<B>(a);
 #endif
 }
 
-template <int DIM> static void launch(gpu_stream *s, const gpu_attention &a) {
-    const int rows = tile_block<DIM>::rows, group = a.n_head / a.kv.n_head_kv;
+template <class B> static void launch(gpu_stream *s, const gpu_attention &a) {
+    const int rows = B::rows, group = a.n_head / a.kv.n_head_kv;
     const int most = group < rows ? group : rows;
     const gpu_grid grid = {(unsigned)a.kv.n_head_kv * gpu_blocks(group, most),
-                           gpu_blocks(a.n_cols, rows / most), (unsigned)a.n_splits,
-                           tile_block<DIM>::threads};
-    gpu_launch<tile_kernel<DIM>>(s, grid, a);
+                           gpu_blocks(a.n_cols, rows / most), (unsigned)a.n_splits, B::threads};
+    gpu_launch<tile_kernel<B>>(s, grid, a);
+}
+
+template <class K, class V> static void launch_types(gpu_stream *s, const gpu_attention &a) {
+    if (a.kv.head_dim <= 64)
+        launch<tile_block<K, V, 64>>(s, a);
+    else if (a.kv.head_dim <= 128)
+        launch<tile_block<K, V, 128>>(s, a);
+    else if (a.kv.head_dim <= 256)
+        launch<tile_block<K, V, 256>>(s, a);
+    else
+        launch<tile_block<K, V, GPU_MAX_HEAD>>(s, a);
+}
+
+/* Elements from head_dim on are zero in queries, and are not stored. */
+static void launch_latent(gpu_stream *s, const gpu_attention &a) {
+    assert(a.kv.n_head_kv == 1 && a.kv.v_dim == a.kv.head_dim && !a.gate);
+    if (a.kv.type_k == QUANT_F16)
+        launch<tile_block<gpu_cache_f16, gpu_cache_f16, GPU_MAX_LATENT, true>>(s, a);
+    else if (a.kv.type_k == QUANT_Q8_0)
+        launch<tile_block<gpu_cache_q8_0, gpu_cache_q8_0, GPU_MAX_LATENT, true>>(s, a);
+    else
+        launch<tile_block<gpu_cache_any, gpu_cache_any, GPU_MAX_LATENT, true>>(s, a);
 }
 
 bool gpu_attention_tiled(gpu_stream *s, const gpu_attention &a) {
+    const bool latent = a.kv.v_row == 0;
+    const quant_type k = a.kv.type_k, v = latent ? k : a.kv.type_v;
     if (a.precise || a.n_cols <= GPU_MAX_COLS || !gpu_stream_tensor_cores(s)) return false;
-    if (a.kv.type_k != QUANT_F16 || a.kv.type_v != QUANT_F16) return false;
-    if (a.kv.head_dim <= 64)
-        launch<64>(s, a);
-    else if (a.kv.head_dim <= 128)
-        launch<128>(s, a);
-    else if (a.kv.head_dim <= 256)
-        launch<256>(s, a);
+    if (k == QUANT_F32 || v == QUANT_F32) return false;
+    if (latent)
+        launch_latent(s, a);
+    else if (k == v && k == QUANT_F16)
+        launch_types<gpu_cache_f16, gpu_cache_f16>(s, a);
+    else if (k == v && k == QUANT_Q8_0)
+        launch_types<gpu_cache_q8_0, gpu_cache_q8_0>(s, a);
     else
-        launch<GPU_MAX_HEAD>(s, a);
+        launch_types<gpu_cache_any, gpu_cache_any>(s, a);
     return true;
 }
 
