@@ -89,13 +89,27 @@ static __device__ __forceinline__ void tile_finish(const gpu_matmul &a, int64_t 
     gpu_put_product(a, a.y + c * a.ldy + o, v);
 }
 
-/* Stores the block's part of a sum: as y[c][o], or as a partial sum. */
-static __device__ __forceinline__ void tile_store(const gpu_matmul &a, const tile_columns &columns,
-                                                  int64_t o, int64_t c, float sum) {
-    if (columns.partial)
-        columns.partial[((int64_t)blockIdx.z * a.in.n_cols + c) * columns.n_out + o] = sum;
-    else
-        tile_finish(a, o, c, sum);
+/* The columns of a block's tile, and what becomes of their sums. A tile takes them as an argument
+ * of any type with these members: line l, 0 <= l < n <= TILE_COLS, is column source(l) of the
+ * input; put gets its complete sum of output o, or with a split sum the block's part. These are the
+ * columns of a matmul from c0 on; op_experts_tile.cu has those of an expert. */
+struct tile_range {
+    int64_t c0;
+    int n;
+    __device__ __forceinline__ int64_t source(int line) const { return c0 + line; }
+    __device__ __forceinline__ void put(const gpu_matmul &a, const tile_columns &columns, int64_t o,
+                                        int line, float sum) const {
+        const int64_t c = c0 + line;
+        if (columns.partial)
+            columns.partial[((int64_t)blockIdx.z * a.in.n_cols + c) * columns.n_out + o] = sum;
+        else
+            tile_finish(a, o, c, sum);
+    }
+};
+static __device__ __forceinline__ tile_range tile_range_of(const gpu_matmul &a) {
+    const int64_t c0 = (int64_t)blockIdx.x * TILE_COLS, left = a.in.n_cols - c0;
+    tile_range r = {c0, left < TILE_COLS ? (int)left : (int)TILE_COLS};
+    return r;
 }
 
 /* Converts four signed bytes to floats. Conversion instructions are slow; instead, byte + 128

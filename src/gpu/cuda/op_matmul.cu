@@ -123,14 +123,14 @@ template <class F, bool transposed>
 static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_way<F, transposed>::type::blocks))
     matmul_kernel(matmul_args m) {
     gpu_begin();
-    tile_way<F, transposed>::type::run(m.a, m.columns);
+    tile_way<F, transposed>::type::run(m.a, m.columns, tile_range_of(m.a));
 }
 
 template <bool transposed>
 static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_float<gpu_f16, transposed>::blocks))
     precise_kernel(matmul_args m) {
     gpu_begin();
-    tile_float<gpu_f16, transposed>::run(m.a, m.columns);
+    tile_float<gpu_f16, transposed>::run(m.a, m.columns, tile_range_of(m.a));
 }
 
 /* For adding partial sums, in order. */
