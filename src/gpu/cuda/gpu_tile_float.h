@@ -141,11 +141,13 @@ template <class F, bool transposed> struct tile_float {
         GPU_UNROLL
         for (int i = 0; i < COL_QUADS * QUAD; i++) {
             const int line = col_at(i / QUAD) + i % QUAD;
+            if (line >= lines.n) continue;
+            const auto to = lines.target(line);
             GPU_UNROLL
             for (int j = 0; j < OUT_QUADS * QUAD; j++) {
                 const int64_t position = o0 + out_at(j / QUAD) + j % QUAD;
-                if (line < lines.n && position < product::n_out(a))
-                    lines.put(a, columns, product::output(position), line, s[i][j]);
+                if (position < product::n_out(a))
+                    lines.put(a, columns, product::output(position), to, s[i][j]);
             }
         }
     }

@@ -276,12 +276,13 @@ template <class F, bool transposed> struct tile_mma {
                 const int line = n * MMA + gpu_sum_column(i);
                 if (line >= lines.n) continue;
                 const float undo = columns.undo[lines.source(line)];
+                const auto to = lines.target(line);
                 GPU_UNROLL
                 for (int j = 0; j < WAVE_OUT / MMA * GPU_MMA_OUTS; j++) {
                     const int m = j / GPU_MMA_OUTS, o = j % GPU_MMA_OUTS;
                     const int64_t position = first + m * MMA + gpu_sum_output(o);
                     if (position >= product::n_out(a)) continue;
-                    lines.put(a, columns, product::output(position), line,
+                    lines.put(a, columns, product::output(position), to,
                               undo * s[m][n][gpu_sum_at(o, i)]);
                 }
             }
