@@ -671,6 +671,79 @@ typedef struct gpu_expert_sum {
     float *y;
 } gpu_expert_sum;
 
+/* Prompts: tiles of pairs that have one expert. expert_group sorts the pairs with own experts by
+ * expert (pairs of an expert stay in order), and divides each expert's pairs into tiles. How many
+ * tiles there are is only known on the device: there is memory for the largest number, and tiles
+ * that are not needed have n = 0. */
+typedef struct gpu_expert_tile {
+    int32_t expert, first, n; /* pairs [first, first + n) of the list, n <= GPU_TILE_COLS */
+    int32_t unused;           /* a tile is 16 bytes */
+} gpu_expert_tile;
+
+/* Device memory, gpu_expert_lists_at. */
+typedef struct gpu_expert_lists {
+    gpu_expert_tile *tile;  /* [gpu_expert_tiles] */
+    int32_t *n_listed;      /* [1] pairs with own experts */
+    int32_t *pair, *column; /* [n_pairs] the first *n_listed: the sorted pairs, their columns */
+} gpu_expert_lists;
+
+/* Maximum number of tiles: only the last tile of an expert has fewer than GPU_TILE_COLS pairs, so
+ * c pairs take at most (c + GPU_TILE_COLS - 1) / GPU_TILE_COLS tiles, and experts without pairs
+ * none. */
+static inline int32_t gpu_expert_tiles(int32_t n_pairs, int32_t n_own) {
+    int64_t experts = n_own < n_pairs ? n_own : n_pairs;
+    return (int32_t)((n_pairs + experts * (GPU_TILE_COLS - 1)) / GPU_TILE_COLS);
+}
+static inline size_t gpu_expert_lists_bytes(int32_t n_pairs, int32_t n_own) {
+    return GPU_ROW_ALIGN + (size_t)gpu_expert_tiles(n_pairs, n_own) * sizeof(gpu_expert_tile) +
+           2 * (size_t)n_pairs * sizeof(int32_t);
+}
+/* The lists in memory of this many bytes, also for fewer pairs and experts. */
+static inline gpu_expert_lists gpu_expert_lists_at(void *memory, int32_t n_pairs, int32_t n_own) {
+    gpu_expert_lists l;
+    l.n_listed = (int32_t *)memory;
+    l.tile = (gpu_expert_tile *)((uint8_t *)memory + GPU_ROW_ALIGN);
+    l.pair = (int32_t *)(l.tile + gpu_expert_tiles(n_pairs, n_own));
+    l.column = l.pair + n_pairs;
+    return l;
+}
+
+typedef struct gpu_expert_group {
+    const uint32_t *choices;
+    int32_t n_used, n_own, n_cols;
+    gpu_expert_lists lists; /* written */
+} gpu_expert_group;
+
+typedef enum gpu_expert_result {
+    GPU_EXPERT_PRODUCT,   /* y = v */
+    GPU_EXPERT_ACTIVATED, /* y = f(v) */
+    GPU_EXPERT_GATED      /* y = y v, where y holds the activations of the gate */
+} gpu_expert_result;
+
+/* For every listed pair p, with expert e: v = scales[e] * W_e x + bias[e], W_e the w.n_out rows
+ * from row e * step on; with `by_rows` v = scales[e] * sum over r < w.n_out of x[r] * row r +
+ * bias[e] (one row per neuron). x is the pair's column of the input, or with `of_pairs` column p;
+ * with `weigh` times the weight of the choice. y[p] is as `result` says; rows of other pairs are
+ * not written. A pair's result does not depend on the other pairs. */
+typedef struct gpu_expert_matmul {
+    gpu_mat w; /* n_out: rows of one expert */
+    int64_t step;
+    const float *bias, *scales; /* [n_own][n_out or, by_rows, n_in], [n_own]; NULL: 0, 1 */
+    const uint32_t *choices;
+    gpu_expert_lists lists;
+    gpu_input in;                  /* n_cols: of all columns, or pairs; reads x */
+    bool by_rows, of_pairs, weigh; /* by_rows: result is PRODUCT */
+    bool precise, rounded;         /* as in gpu_matmul */
+    int32_t n_used, n_own, n_cols;
+    gpu_expert_result result;
+    bool clamp; /* see gpu_activate */
+    activation f;
+    float threshold;
+    float *y; /* [n_cols * n_used][ldy] */
+    int64_t ldy;
+    void *scratch; /* gpu_matmul_columns(elements of x, in.n_cols) bytes */
+} gpu_expert_matmul;
+
 /* Tells whether an exchange of a layer with experts is empty: few columns, whose choices are all in
  * [0, n_own), or with `others` all outside. */
 typedef struct gpu_idle {
@@ -781,6 +854,8 @@ typedef struct gpu_stamp {
     OP(expert_matvec, EXPERT_MATVEC, gpu_expert_matvec)                                            \
     OP(expert_down, EXPERT_DOWN, gpu_expert_down)                                                  \
     OP(expert_sum, EXPERT_SUM, gpu_expert_sum)                                                     \
+    OP(expert_group, EXPERT_GROUP, gpu_expert_group)                                               \
+    OP(expert_matmul, EXPERT_MATMUL, gpu_expert_matmul)                                            \
     OP(publish, PUBLISH, gpu_publish)                                                              \
     OP(receive, RECEIVE, gpu_receive)                                                              \
     OP(stamp, STAMP, gpu_stamp)

@@ -32,6 +32,12 @@ static void need(check *c, gpu_op op) {
     need_typed(c, op, GPU_NO_TYPE);
 }
 
+/* Experts of many tokens. */
+static void need_tiles(check *c, quant_type type) {
+    need(c, GPU_OP_EXPERT_GROUP);
+    need_typed(c, GPU_OP_EXPERT_MATMUL, type);
+}
+
 static void need_matrix(check *c, tensor_role role, quant_type type) {
     need_typed(c, GPU_OP_PACK, type);
     switch (role) {
@@ -39,12 +45,15 @@ static void need_matrix(check *c, tensor_role role, quant_type type) {
     case ROLE_EXPERT_GATE:
     case ROLE_EXPERT_UP:
         need_typed(c, GPU_OP_EXPERT_IN, type);
+        need_tiles(c, type);
         return;
     case ROLE_EXPERT_DOWN:
         need_typed(c, GPU_OP_EXPERT_MATVEC, type);
+        need_tiles(c, type);
         return;
     case ROLE_EXPERT_DOWN_T:
         need_typed(c, GPU_OP_EXPERT_DOWN, type);
+        need_tiles(c, type);
         return;
     case ROLE_FFN_DOWN_T:
         need_typed(c, GPU_OP_DOWN_ROWS, type);

@@ -392,6 +392,54 @@ static void test_expert_groups(void **state) {
     check("shared", &t, PI_MODE_DENSE);
 }
 
+static int n_tiled, n_by_pair; /* products of experts in each way */
+
+static void count_tiled(gpu_stream *s, const gpu_expert_matmul *a) {
+    n_tiled++;
+    library.backend->ops.expert_matmul(s, a);
+}
+
+static void count_by_pair(gpu_stream *s, const gpu_expert_in *a) {
+    n_by_pair++;
+    library.backend->ops.expert_in(s, a);
+}
+
+/* Ubatches with fewer pairs than experts multiply pair by pair, larger ones in tiles: with weights
+ * of the input or of the output, with down as in the file or by rows, and with a part of the
+ * experts on the GPU; answers stay. */
+static void test_expert_tiles(void **state) {
+    (void)state;
+    static const struct {
+        int n_tokens;
+        bool tiles;
+    } runs[] = {{N_BATCH, true}, {GPU_MAX_COLS + 1, false}, {GPU_MAX_COLS, false}, {13, true}};
+    gpu_backend counting = *library.backend;
+    counting.ops.expert_matmul = count_tiled;
+    counting.ops.expert_in = count_by_pair;
+    for (int i = 0; i < 4; i++) {
+        tiny_model t = expert_model(i == 1 ? "llama4" : "llama", i == 2 ? "f32" : "f16");
+        t.experts = (tiny_experts){.n = 24, .n_used = 2, .n_ff = 96, .biased = i == 3};
+        t.sparse.down_t = i == 2;
+        model *m = open_model(&t);
+        engine_options o = options_for(PI_MODE_DENSE);
+        run_alone(m, &o);
+        plan_side head = choose_splits(m, i % 3);
+        place(&o, head);
+        o.gpu = &counting;
+        engine_context *c = run_engine_context(m, &o);
+        for (size_t k = 0; k < sizeof runs / sizeof *runs; k++) {
+            n_tiled = n_by_pair = 0;
+            run(c, runs[k].n_tokens, 0, got);
+            assert_int_equal(n_tiled > 0, runs[k].tiles);
+            assert_int_equal(n_by_pair > 0, !runs[k].tiles);
+            double nmse = run_nmse(got, want, (int64_t)runs[k].n_tokens * m->hp.n_vocab);
+            if (!(nmse <= float_gate)) fail_msg("model %d, run %d: NMSE %g", i, (int)k, nmse);
+        }
+        engine_context_destroy(c);
+        model_close(m);
+    }
+}
+
 /* ---- sessions -------------------------------------------------------------------------------- */
 
 /* Several sessions share ubatches; one is rewound and fed again. */
@@ -604,14 +652,12 @@ static void test_impatient(void **state) {
 }
 
 /* A context takes exactly the predicted device memory. */
-static void test_size(void **state) {
-    (void)state;
-    model *m = open_predicting();
+static void check_size(model *m, pi_mode mode) {
     gpu_device *shared = device;
     /* With a limit only allocations count, not the driver's own memory. */
     open_another(256 << 20, RUN_DEVICE_WAIT_MS);
     for (int i = 0; i < 6; i++) {
-        engine_options o = options_for(PI_MODE_PREDICT);
+        engine_options o = options_for(mode);
         place(&o, choose_splits(m, i));
         gpu_exec_bytes bytes;
         uint64_t before, after, total;
@@ -631,6 +677,13 @@ static void test_size(void **state) {
     library.backend->close(device);
     device = shared;
     model_close(m);
+}
+
+static void test_size(void **state) {
+    (void)state;
+    check_size(open_predicting(), PI_MODE_PREDICT);
+    tiny_model t = expert_model("llama", "q8_0");
+    check_size(open_model(&t), PI_MODE_DENSE);
 }
 
 /* On a device that allocates memory in large pieces a context takes one piece; answers are
@@ -767,7 +820,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_session_file), cmocka_unit_test(test_bad_splits),
         cmocka_unit_test(test_lost_device),  cmocka_unit_test(test_little_memory),
         cmocka_unit_test(test_one_piece),    cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_no_programs),
+        cmocka_unit_test(test_no_programs),  cmocka_unit_test(test_expert_tiles),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;

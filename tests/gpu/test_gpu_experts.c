@@ -1,6 +1,7 @@
 /* test_gpu_experts.c: operations of mixtures of experts on a device, compared with formulas in
  * double: the router's choice with every gating function, with groups, ties and sorted experts;
- * products of every type with the rows of chosen experts; weighted sums. */
+ * products of every type with the rows of chosen experts, one pair at a time and in tiles of pairs
+ * sorted by expert; weighted sums. */
 #include "gpu_case.h"
 
 #include <stdlib.h>
@@ -137,15 +138,33 @@ static void test_route(void **state) {
 
 enum { N_EXPERT = 6, N_OWN = 4, N_USED = 3, N_OUT = 23 };
 
+/* Which experts the tokens choose. */
+typedef enum spread {
+    ANY,      /* at random, also others than own ones, and none (as in an empty message) */
+    ALL_ONE,  /* always expert 2 */
+    SOME_OWN, /* experts 1 and 3: others are empty */
+    NONE_OWN, /* none of this device */
+    SPREADS
+} spread;
+
 /* Random choices with weights. */
-static uint32_t *make_choices(int n_cols) {
+static uint32_t *make_spread(int n_cols, spread how) {
     uint32_t *choices = case_host((size_t)(n_cols * N_USED * GPU_CHOICE_WORDS) * sizeof *choices);
     for (int i = 0; i < n_cols * N_USED; i++) {
         float weight = 0.25f + (float)(i % 5);
-        choices[GPU_CHOICE_WORDS * i] = (uint32_t)(rng_u64(&the_case.r) % N_EXPERT);
+        uint32_t expert = (uint32_t)(rng_u64(&the_case.r) % N_EXPERT);
+        if (how == ALL_ONE) expert = 2;
+        if (how == SOME_OWN) expert = 1 + 2 * (expert % 2);
+        if (how == NONE_OWN) expert = N_OWN + expert % 2;
+        if (how == ANY && i % 17 == 5) expert = UINT32_MAX;
+        choices[GPU_CHOICE_WORDS * i] = expert;
         memcpy(&choices[GPU_CHOICE_WORDS * i + 1], &weight, sizeof weight);
     }
     return choices;
+}
+
+static uint32_t *make_choices(int n_cols) {
+    return make_spread(n_cols, ANY);
 }
 
 static float weight_at(const uint32_t *choices, size_t pair) {
@@ -153,6 +172,234 @@ static float weight_at(const uint32_t *choices, size_t pair) {
     memcpy(&weight, &choices[GPU_CHOICE_WORDS * pair + 1], sizeof weight);
     return weight;
 }
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+/* The lists of pairs that `expert_group` makes. */
+static gpu_expert_lists make_lists(const uint32_t *choices, int n_cols, int n_used, int n_own) {
+    const int32_t n_pairs = n_cols * n_used;
+    gpu_expert_group a = {.choices = choices, .n_used = n_used, .n_own = n_own, .n_cols = n_cols};
+    a.lists = gpu_expert_lists_at(case_alloc(gpu_expert_lists_bytes(n_pairs, n_own)), n_pairs,
+                                  n_own);
+    OPS->expert_group(the_case.stream, &a);
+    return a.lists;
+}
+
+/* Errors of tiles: tensor cores take 16-bit activations and weights. Every term has at most this
+ * error, relative to its size; the NMSE over many products is far below its square. */
+static double tile_tolerance(quant_type type, bool precise) {
+    gpu_info info;
+    pi_error err;
+    if (the_case.b->describe(0, &info, &err)) fail_msg("%s", err.message);
+    if (!info.tensor_cores || type == QUANT_F32 || (precise && type == QUANT_F16)) return 1e-5;
+    return ldexp(1, type == QUANT_BF16 ? -8 : -11); /* half: 2^-12 for each of the two */
+}
+
+/* The error and the power of many results. */
+typedef struct nmse {
+    double error, power;
+} nmse;
+
+static void nmse_add(nmse *n, double got, double want) {
+    n->error += (got - want) * (got - want);
+    n->power += want * want;
+}
+
+/* Errors of the terms add up like random ones, and so do the terms. */
+static void nmse_check(const nmse *n, quant_type type, double tolerance) {
+    if (n->error <= tolerance * tolerance * n->power) return;
+    fail_msg("%s: NMSE %.3g", quant_find((uint32_t)type)->name, n->error / n->power);
+}
+
+/* Sanitizers run every fourth case, other kinds of tensor cores every CASE_EVERY-th. */
+static bool is_sampled(int i) {
+    const char *every = getenv("CASE_EVERY");
+#ifdef TEST_SAMPLED
+    const long n = 4;
+#else
+    const long n = 1;
+#endif
+    return i % (every ? strtol(every, NULL, 10) : n) == 0;
+}
+
+static void check_lists(int n_cols, int n_used, int n_own, int n_expert, int first) {
+    const int n_pairs = n_cols * n_used;
+    uint32_t *choices = case_host((size_t)(n_pairs * GPU_CHOICE_WORDS) * sizeof *choices);
+    int32_t *want = case_host((size_t)(n_pairs + 1) * sizeof *want);
+    for (int i = 0; i < n_pairs; i++)
+        choices[GPU_CHOICE_WORDS * i] = (uint32_t)first +
+                                        (uint32_t)(rng_u64(&the_case.r) % (uint64_t)n_expert);
+    const size_t n_bytes = (size_t)n_pairs * GPU_CHOICE_WORDS * sizeof *choices;
+    const gpu_expert_lists l = make_lists(case_upload(choices, n_bytes), n_cols, n_used, n_own);
+    const int n_tiles = gpu_expert_tiles(n_pairs, n_own);
+    gpu_expert_tile *tile = case_host((size_t)n_tiles * sizeof *tile);
+    int32_t *pair = case_host((size_t)n_pairs * sizeof *pair), n_listed, t = 0, n = 0;
+    int32_t *column = case_host((size_t)n_pairs * sizeof *column);
+    case_download(tile, l.tile, (size_t)n_tiles * sizeof *tile);
+    case_download(pair, l.pair, (size_t)n_pairs * sizeof *pair);
+    case_download(column, l.column, (size_t)n_pairs * sizeof *column);
+    case_download(&n_listed, l.n_listed, sizeof n_listed);
+    for (int e = 0; e < n_own; e++) {
+        const int begin = n;
+        for (int i = 0; i < n_pairs; i++)
+            if (choices[GPU_CHOICE_WORDS * i] == (uint32_t)e) want[n++] = i;
+        for (int at = begin; at < n; at += GPU_TILE_COLS, t++) {
+            assert_in_range(t, 0, n_tiles - 1);
+            assert_int_equal(tile[t].expert, e);
+            assert_int_equal(tile[t].first, at);
+            assert_int_equal(tile[t].n, n - at < GPU_TILE_COLS ? n - at : GPU_TILE_COLS);
+        }
+    }
+    for (; t < n_tiles; t++) assert_int_equal(tile[t].n, 0);
+    assert_int_equal(n_listed, n);
+    for (int i = 0; i < n; i++) assert_int_equal(pair[i], want[i]);
+    for (int i = 0; i < n; i++) assert_int_equal(column[i], want[i] / n_used);
+}
+
+/* The sorted list is stable and complete, and tiles are whole: with experts of other devices, with
+ * one expert, with none of the own ones, with more experts than pairs, and with as many tiles as
+ * there is memory for. */
+static void test_tiles_list(void **state) {
+    (void)state;
+    static const struct {
+        int n_cols, n_used, n_own, n_expert, first;
+    } cases[] = {{1, 1, 1, 1, 0},      {9, 3, 4, 6, 0},       {37, 8, 33, 70, 0},
+                 {70, 3, 128, 128, 0}, {130, 2, 1, 1, 0},     {40, 2, 3, 2, 3},
+                 {50, 4, 7, 2, 3},     {9, 2, 1024, 1024, 0}, {512, 8, 96, 128, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        case_teardown(NULL);
+        check_lists(cases[i].n_cols, cases[i].n_used, cases[i].n_own, cases[i].n_expert,
+                    cases[i].first);
+    }
+    assert_int_equal(gpu_expert_tiles(4096, 128), 190);
+    assert_int_equal(gpu_expert_tiles(5, 128), 5); /* five experts */
+    assert_int_equal(gpu_expert_tiles(65, 1), 2);
+    assert_int_equal(gpu_expert_tiles(64 + 2, 3), 3);
+}
+
+/* Matrices of n_out rows per expert; by_rows: a row per neuron. */
+static void check_tiles(quant_type type, int n_cols, spread how, bool by_rows, bool extras,
+                        bool precise) {
+    const int n_pairs = n_cols * N_USED;
+    const int64_t n_rows = by_rows ? 75 : extras ? 141 : N_OUT, step = n_rows + 2;
+    const int64_t n_in = case_width(type, extras ? 180 : 100);
+    const int64_t n_y = by_rows ? n_in : n_rows, n_sum = by_rows ? n_rows : n_in, ldy = n_y + 3;
+    const bool of_pairs = extras || by_rows;
+    case_mat w = case_weights(type, N_OWN * step, n_in);
+    case_columns x = case_input(n_sum, of_pairs ? n_pairs : n_cols);
+    float *bias = case_random(N_OWN * n_y, 1), *scales = case_random(N_OWN, 1);
+    uint32_t *choices = make_spread(n_cols, how);
+    float *y = case_random(n_pairs * ldy, 1), *before = case_host((size_t)(n_pairs * ldy) * 4);
+    memcpy(before, y, (size_t)(n_pairs * ldy) * sizeof *y);
+    gpu_expert_matmul a = {.w = w.mat,
+                           .step = step,
+                           .choices = case_upload(choices, (size_t)n_pairs * GPU_CHOICE_WORDS * 4),
+                           .in = x.in,
+                           .by_rows = by_rows,
+                           .of_pairs = of_pairs,
+                           .precise = precise,
+                           .n_used = N_USED,
+                           .n_own = N_OWN,
+                           .n_cols = n_cols,
+                           .result = GPU_EXPERT_PRODUCT,
+                           .y = case_upload(y, (size_t)(n_pairs * ldy) * sizeof *y),
+                           .ldy = ldy,
+                           .scratch = case_alloc(gpu_matmul_columns(n_sum, x.in.n_cols))};
+    a.w.n_out = n_rows;
+    a.lists = make_lists(a.choices, n_cols, N_USED, N_OWN);
+    if (extras) a.bias = case_upload(bias, (size_t)(N_OWN * n_y) * sizeof *bias);
+    if (extras) a.scales = case_upload(scales, N_OWN * sizeof *scales);
+    OPS->expert_matmul(the_case.stream, &a);
+    case_download(y, a.y, (size_t)(n_pairs * ldy) * sizeof *y);
+    const double tolerance = tile_tolerance(type, precise);
+    nmse sum = {0, 0};
+    for (int pair = 0; pair < n_pairs; pair++) {
+        const uint32_t e = choices[GPU_CHOICE_WORDS * pair];
+        const float *column = x.x + (of_pairs ? pair : pair / N_USED) * x.ldx;
+        const int64_t n_unchanged = e < N_OWN ? ldy - n_y : ldy;
+        assert_memory_equal(y + (pair + 1) * ldy - n_unchanged,
+                            before + (pair + 1) * ldy - n_unchanged,
+                            (size_t)n_unchanged * sizeof *y);
+        for (int64_t o = 0; o < n_y && e < N_OWN; o++) {
+            double want = 0, size = 0;
+            for (int64_t k = 0; k < n_sum; k++) {
+                const int64_t row = e * step + (by_rows ? k : o);
+                double term = (double)w.values[row * n_in + (by_rows ? o : k)] * (double)column[k];
+                want += term;
+                size += fabs(term);
+            }
+            if (extras) {
+                want = want * (double)scales[e] + (double)bias[e * n_y + o];
+                size = size * fabs((double)scales[e]) + fabs((double)bias[e * n_y + o]);
+            }
+            case_near((double)y[pair * ldy + o], want, size, tolerance, "tile", pair);
+            nmse_add(&sum, (double)y[pair * ldy + o], want);
+        }
+    }
+    nmse_check(&sum, type, tolerance);
+}
+
+/* Every type, both ways of storing down, all spreads; tiles of one pair, of several, and more than
+ * one tile per expert. */
+static void test_tiles(void **state) {
+    (void)state;
+    static const int counts[] = {1, 9, 37, 90};
+    for (int i = 0; i < 2 * case_n_types; i++) {
+        if (!is_sampled(i / 2 + i % 2)) continue;
+        case_teardown(NULL);
+        check_tiles(case_types[i / 2], counts[(i / 2) % 3], (spread)(i / 2 % SPREADS), i % 2 == 1,
+                    i / 2 % 3 == 1, false);
+    }
+    for (int i = 0; i < 2 * SPREADS; i++) {
+        case_teardown(NULL);
+        check_tiles(i % 3 ? QUANT_Q4_0 : QUANT_F16, counts[3], (spread)(i / 2), i % 2 == 1, i % 2,
+                    i % 4 == 3);
+    }
+}
+
+/* A pair's result has the same bits whatever other pairs there are. */
+static void test_tiles_alone(void **state) {
+    (void)state;
+    enum { COLS = 90, N_IN = 160 };
+    static const quant_type types[] = {QUANT_F16, QUANT_Q8_0, QUANT_F32, QUANT_BF16};
+    for (int i = 0; i < 4; i++) {
+        case_teardown(NULL);
+        case_mat w = case_weights(types[i], N_OWN * N_OUT, N_IN);
+        case_columns x = case_input(N_IN, COLS);
+        uint32_t *choices = make_choices(COLS);
+        float *y = case_host(COLS * N_USED * N_OUT * 4), alone[N_USED * N_OUT];
+        gpu_expert_matmul a = {
+            .w = w.mat,
+            .step = N_OUT,
+            .choices = case_upload(choices, COLS * N_USED * GPU_CHOICE_WORDS * 4),
+            .in = x.in,
+            .n_used = N_USED,
+            .n_own = N_OWN,
+            .n_cols = COLS,
+            .result = GPU_EXPERT_PRODUCT,
+            .y = case_upload(y, COLS * N_USED * N_OUT * 4),
+            .ldy = N_OUT,
+            .scratch = case_alloc(gpu_matmul_columns(N_IN, COLS))};
+        a.w.n_out = N_OUT;
+        a.lists = make_lists(a.choices, COLS, N_USED, N_OWN);
+        OPS->expert_matmul(the_case.stream, &a);
+        case_download(y, a.y, COLS * N_USED * N_OUT * 4);
+        for (int c = 3; c < COLS; c += 43) {
+            gpu_expert_matmul one = a;
+            one.choices = a.choices + c * N_USED * GPU_CHOICE_WORDS;
+            one.in.x = x.in.x + c * x.ldx;
+            one.in.n_cols = one.n_cols = 1;
+            one.lists = make_lists(one.choices, 1, N_USED, N_OWN);
+            memset(alone, 0, sizeof alone);
+            one.y = case_upload(alone, sizeof alone);
+            OPS->expert_matmul(the_case.stream, &one);
+            case_download(alone, one.y, sizeof alone);
+            assert_memory_equal(alone, y + c * N_USED * N_OUT, sizeof alone);
+        }
+    }
+}
+
+/* ---- pairs one by one ------------------------------------------------------------------------ */
 
 static void check_matvec(quant_type type, int n_cols, bool extras) {
     int n_pairs = n_cols * N_USED;
@@ -216,10 +463,10 @@ static ff_matrix make_matrix(quant_type type, int64_t n_in, bool extras) {
     return m;
 }
 
-/* Value of neuron i of expert e; *size: scale of its error. */
-static double product(const ff_matrix *m, const case_columns *x, int c, int64_t e, int64_t i,
-                      double weight, double *size) {
-    const float *seen = case_seen(x, m->w.mat.type, c);
+/* Value of neuron i of expert e; *size: scale of its error. Tiles read floats. */
+static double product(const ff_matrix *m, const case_columns *x, bool tiles, int c, int64_t e,
+                      int64_t i, double weight, double *size) {
+    const float *seen = tiles ? x->x + c * x->ldx : case_seen(x, m->w.mat.type, c);
     int64_t n = m->w.mat.n_in;
     double sum = 0;
     *size = 1e-3;
@@ -246,8 +493,46 @@ static double hidden(ff_kind kind, double g, double u) {
     return g / (1 + exp(-1.702 * g)) * (fmax(-7, fmin(u, 7)) + 1);
 }
 
+/* expert_in in tiles: gate, then up. */
+static void run_in_tiles(const gpu_expert_in *in, bool precise) {
+    gpu_expert_matmul a = {.step = in->step,
+                           .choices = in->choices,
+                           .in = in->in,
+                           .weigh = in->weigh,
+                           .precise = precise,
+                           .n_used = in->n_used,
+                           .n_own = in->n_own,
+                           .n_cols = in->n_cols,
+                           .result = GPU_EXPERT_ACTIVATED,
+                           .clamp = in->clamp,
+                           .f = in->f,
+                           .threshold = in->threshold,
+                           .y = in->h,
+                           .ldy = in->ldh,
+                           .scratch = case_alloc(gpu_matmul_columns(in->up.n_in, in->n_cols))};
+    a.lists = make_lists(in->choices, in->n_cols, in->n_used, in->n_own);
+    gpu_rounding before = GPU_ROUND_NOT;
+    if (in->gate.data) {
+        a.w = in->gate;
+        a.w.n_out = in->n;
+        a.bias = in->gate_bias;
+        a.scales = in->gate_scales;
+        before = gpu_matmul_rounding(a.w.type, precise);
+        OPS->expert_matmul(the_case.stream, &a);
+        a.result = GPU_EXPERT_GATED;
+    }
+    a.w = in->up;
+    a.w.n_out = in->n;
+    a.bias = in->up_bias;
+    a.scales = in->up_scales;
+    a.rounded = before != GPU_ROUND_NOT && before == gpu_matmul_rounding(a.w.type, precise);
+    OPS->expert_matmul(the_case.stream, &a);
+}
+
+typedef enum { ONE_BY_ONE, IN_TILES, IN_PRECISE_TILES } in_form;
+
 static void check_in(quant_type gate_type, quant_type up_type, int n_cols, ff_kind kind,
-                     bool extras) {
+                     bool extras, in_form form) {
     static const activation functions[FF_KINDS] = {ACTIVATION_SILU, ACTIVATION_SILU,
                                                    ACTIVATION_FATRELU, ACTIVATION_RELU};
     int64_t n_in = case_width(gate_type, case_width(up_type, 96)), ldh = N_FF + 4;
@@ -256,6 +541,14 @@ static void check_in(quant_type gate_type, quant_type up_type, int n_cols, ff_ki
     case_columns x = case_input(n_in, n_cols);
     uint32_t *choices = make_choices(n_cols);
     int32_t fired = 3, most = 3, least = 3;
+    const bool tiles = form != ONE_BY_ONE;
+    double tolerance = 2e-5, near_tolerance = 1e-4;
+    if (tiles) {
+        const bool precise = form == IN_PRECISE_TILES;
+        tolerance = 2 * fmax(tile_tolerance(gate_type, precise), tile_tolerance(up_type, precise));
+        near_tolerance = tolerance;
+    }
+    nmse sum = {0, 0};
     gpu_expert_in a = {.up = up.w.mat,
                        .n = N_FF,
                        .step = FF_STEP,
@@ -280,7 +573,10 @@ static void check_in(quant_type gate_type, quant_type up_type, int n_cols, ff_ki
         a.gate_scales = case_upload(gate.scales, N_OWN * sizeof(float));
         a.up_scales = case_upload(up.scales, N_OWN * sizeof(float));
     }
-    OPS->expert_in(the_case.stream, &a);
+    if (tiles)
+        run_in_tiles(&a, form == IN_PRECISE_TILES);
+    else
+        OPS->expert_in(the_case.stream, &a);
     float *h = case_host(n_pairs * (size_t)ldh * sizeof *h);
     case_download(h, a.h, n_pairs * (size_t)ldh * sizeof *h);
     for (size_t at = 0; at < n_pairs * N_FF; at++) {
@@ -290,17 +586,23 @@ static void check_in(quant_type gate_type, quant_type up_type, int n_cols, ff_ki
         double g_size = 0, u_size = 0;
         int c = (int)pair / N_USED;
         if (e < N_OWN) {
-            g = product(&gate, &x, c, e, i, weight, &g_size);
-            u = product(&up, &x, c, e, i, weight, &u_size);
+            g = product(&gate, &x, tiles, c, e, i, weight, &g_size);
+            u = product(&up, &x, tiles, c, e, i, weight, &u_size);
         }
-        bool near = kind == FF_SKIP && fabs(g - 0.25) < 1e-4 * g_size; /* either result is right */
+        bool near = kind == FF_SKIP &&
+                    fabs(g - 0.25) < near_tolerance * g_size; /* either result is right */
         most += e < N_OWN && (kind != FF_SKIP || g > 0.25 || near);
         least += e < N_OWN && (kind != FF_SKIP || (g > 0.25 && !near));
         double want = e < N_OWN ? hidden(kind, g, u) : 0;
         double size = 1e-3 + (fabs(g) + 1) * u_size + (fabs(u) + 2) * g_size;
-        if (!near)
-            case_near((double)h[pair * (size_t)ldh + (size_t)i], want, size, 2e-5, "hidden",
-                      (int64_t)at);
+        const double got = (double)h[pair * (size_t)ldh + (size_t)i];
+        if (near || (tiles && e >= N_OWN)) continue; /* tiles leave other experts' rows alone */
+        case_near(got, want, size, tolerance, "hidden", (int64_t)at);
+        nmse_add(&sum, got, want);
+    }
+    if (tiles) {
+        nmse_check(&sum, gate_type, 2 * tolerance); /* activations add to the errors */
+        return;
     }
     case_download(&fired, a.fired, sizeof fired);
     assert_in_range(fired, least, most);
@@ -313,9 +615,26 @@ static void test_in(void **state) {
         case_teardown(NULL);
         quant_type type = case_types[i], other = case_types[(i + 1) % case_n_types];
         int n_cols = i % 5 == 4 ? GPU_MAX_COLS + 1 : 1 + i % 2;
-        check_in(type, type, n_cols, (ff_kind)(i % FF_KINDS), i % 3 == 0);
-        check_in(type, type, 1, FF_SKIP, i % 3 == 1);
-        check_in(type, other, 2, (ff_kind)(i % FF_ALONE), i % 3 == 2);
+        check_in(type, type, n_cols, (ff_kind)(i % FF_KINDS), i % 3 == 0, ONE_BY_ONE);
+        check_in(type, type, 1, FF_SKIP, i % 3 == 1, ONE_BY_ONE);
+        check_in(type, other, 2, (ff_kind)(i % FF_ALONE), i % 3 == 2, ONE_BY_ONE);
+    }
+}
+
+/* All activations, gate and up of one type (columns are rounded once) and of two. */
+static void test_tiles_in(void **state) {
+    (void)state;
+    for (int i = 0; i < case_n_types; i++) {
+        if (!is_sampled(i)) continue;
+        case_teardown(NULL);
+        quant_type type = case_types[i], other = case_types[(i + 1) % case_n_types];
+        check_in(type, type, 9 + i, (ff_kind)(i % FF_KINDS), i % 3 == 0, IN_TILES);
+        check_in(type, other, 11, (ff_kind)(i % FF_ALONE), i % 3 == 2, IN_TILES);
+    }
+    for (int kind = 0; kind < FF_KINDS; kind++) {
+        case_teardown(NULL);
+        check_in(QUANT_F16, QUANT_F16, 70, (ff_kind)kind, kind % 2, IN_PRECISE_TILES);
+        check_in(QUANT_F32, QUANT_Q8_0, 33, (ff_kind)kind, kind % 2 == 0, IN_TILES);
     }
 }
 
@@ -435,7 +754,9 @@ static void test_sum(void **state) {
     }
 }
 
-static const struct CMUnitTest tests[] = {CASE_TEST(test_route),     CASE_TEST(test_matvec),
-                                          CASE_TEST(test_in),        CASE_TEST(test_down),
-                                          CASE_TEST(test_down_most), CASE_TEST(test_sum)};
+static const struct CMUnitTest tests[] = {CASE_TEST(test_route),       CASE_TEST(test_matvec),
+                                          CASE_TEST(test_in),          CASE_TEST(test_down),
+                                          CASE_TEST(test_down_most),   CASE_TEST(test_sum),
+                                          CASE_TEST(test_tiles_alone), CASE_TEST(test_tiles_list),
+                                          CASE_TEST(test_tiles),       CASE_TEST(test_tiles_in)};
 CASE_MAIN(tests)

@@ -31,11 +31,26 @@ static pi_status alloc_vectors(gpu_exec *g, pi_error *err) {
         status = gpu_exec_alloc(g, (size_t)g->n_batch * gpu_q8_bytes(n), "quantized vectors",
                                 &g->q8[i], err);
     }
-    int64_t n_hidden = p->gpu_width[BUF_EXPERT_GATE];
-    if (status != PI_OK || n_hidden == 0) return status;
-    n_hidden = (n_hidden + CPU_ACT_GROUP - 1) / CPU_ACT_GROUP * CPU_ACT_GROUP;
-    return gpu_exec_alloc(g, (size_t)(g->n_batch * p->n_expert_used) * gpu_q8_bytes(n_hidden),
-                          "quantized vectors", &g->expert_q8, err);
+    return status;
+}
+
+/* Matrix-vector products need int8 forms of the few pairs for which there are no tiles; tiles need
+ * all pairs rounded. */
+static pi_status alloc_experts(gpu_exec *g, pi_error *err) {
+    const int n_expert = g->plan->n_expert, n_used = g->plan->n_expert_used;
+    const int64_t width = g->plan->gpu_width[BUF_EXPERT_GATE];
+    if (width == 0) return PI_OK;
+    const bool tiles = gpu_exec_tiles_experts(g->n_batch, n_used, n_expert);
+    int few = g->n_batch; /* tokens of the largest ubatch without tiles */
+    while (few > 1 && gpu_exec_tiles_experts(few, n_used, n_expert)) few--;
+    int64_t n_hidden = (width + CPU_ACT_GROUP - 1) / CPU_ACT_GROUP * CPU_ACT_GROUP;
+    size_t n_bytes = (size_t)few * (size_t)n_used * gpu_q8_bytes(n_hidden);
+    size_t rounded = gpu_matmul_columns(width, g->n_batch * n_used);
+    if (tiles && rounded > n_bytes) n_bytes = rounded;
+    pi_status status = gpu_exec_alloc(g, n_bytes, "inputs of experts", &g->expert_scratch, err);
+    if (status != PI_OK || !tiles) return status;
+    return gpu_exec_alloc(g, gpu_expert_lists_bytes(g->n_batch * n_used, n_expert),
+                          "lists of experts", &g->expert_lists, err);
 }
 
 /* Inputs of tiled products; layers with scales have tiled products also for few columns. */
@@ -111,6 +126,7 @@ static pi_status alloc_scratch(gpu_exec *g, pi_error *err) {
                                 err);
     g->stage = p;
     if (status == PI_OK) status = alloc_vectors(g, err);
+    if (status == PI_OK) status = alloc_experts(g, err);
     if (status == PI_OK) status = alloc_halves(g, err);
     if (status == PI_OK) status = alloc_attention(g, err);
     if (status == PI_OK) status = alloc_neurons(g, err);
@@ -264,7 +280,7 @@ static pi_status reserve(gpu_exec *g, pi_error *err) {
 
 pi_status gpu_exec_create(const gpu_sides *sides, int device, gpu_exec **out, pi_error *err) {
     gpu_exec_bytes bytes;
-    enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 34 }; /* more than any step has operands */
+    enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 35 }; /* more than any step has operands */
     gpu_exec *g = mem_calloc(1, sizeof *g);
     *out = g;
     if (!g) return error_nomem(err, sizeof *g, "GPU state");

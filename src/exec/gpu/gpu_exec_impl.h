@@ -9,6 +9,11 @@ enum {
     GPU_EXEC_LOGIT_ROWS = 8,    /* computed at a time */
     GPU_EXEC_TILE_ROWS =
         1024, /* cold neurons that are copied at a time: whole blocks of any type */
+    /* Experts are multiplied in tiles from this average number of pairs per expert on. By counted
+     * bytes: c pairs, spread over n experts at random, use n (1 - e^(-c / n)) of them; tiles read
+     * these once, matrix-vector products read c. At one pair per expert that is 1.6 times as much;
+     * below, five further launches per layer and tiles that are mostly empty outweigh the gain. */
+    GPU_EXEC_EXPERT_PAIRS = 1,
     GPU_EXEC_STAGES = 2,
     GPU_EXEC_STAGE_BYTES = 8 << 20 /* of a stage: long enough to copy at full speed */
 };
@@ -102,9 +107,10 @@ struct gpu_exec {
     int32_t *bad;      /* 0, or n_gpu_steps minus the first norm whose input was not finite */
     uint32_t *bits;    /* [n_batch][words of the layer]: selected neurons, or choices of experts */
     int32_t *uses;     /* [n_layer][n_expert] how often the layer's router chose each expert */
-    void *expert_q8;   /* [n_batch * n_used] quantized hidden vectors of experts */
-    void *halves;      /* rounded inputs of tiled products */
-    uint8_t *stage;    /* [GPU_EXEC_STAGES][GPU_EXEC_STAGE_BYTES] */
+    void *expert_scratch; /* of pairs: quantized hidden vectors of experts, or rounded ones */
+    void *expert_lists;   /* pairs sorted by expert (gpu_expert_lists_at); NULL: no tiles */
+    void *halves;         /* rounded inputs of tiled products */
+    uint8_t *stage;       /* [GPU_EXEC_STAGES][GPU_EXEC_STAGE_BYTES] */
 
     /* Pinned host memory, which the device also sees. */
     gpu_pinned header_host, counts_host, logits_host, stage_host, uses_host;
@@ -147,6 +153,13 @@ struct gpu_exec {
     bool counted;   /* the last ubatch had few tokens, and its counts are on the host */
     bool streaming; /* in this ubatch cold rows are copied to the GPU */
 };
+
+/* Whether experts are multiplied in tiles, in a ubatch of many tokens. Also experts of other
+ * devices count, so that equal ubatches have equal results wherever some experts are. */
+static inline bool gpu_exec_tiles_experts(int n_cols, int n_used, int n_expert) {
+    return n_cols > GPU_MAX_COLS &&
+           (int64_t)n_cols * n_used >= (int64_t)GPU_EXEC_EXPERT_PAIRS * n_expert;
+}
 
 /* The number of a ubatch's counters on the device: `count`, `read` and `bad` are contiguous. */
 static inline size_t gpu_exec_counts(const gpu_exec *g) {

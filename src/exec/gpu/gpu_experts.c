@@ -1,6 +1,8 @@
 /* gpu_experts.c: mixtures of experts on the GPU: the router's choices, then gate, up and down
- * products for every choice of an expert that is on the GPU, as matrix-vector products in ubatches
- * of all sizes. Buffers have a row per pair of a token and a choice, in the order of tokens. */
+ * products for every choice of an expert that is on the GPU. Buffers have a row per pair of a token
+ * and a choice, in the order of tokens. With few pairs each is a matrix-vector product; with many
+ * they are sorted by expert and multiplied in tiles, which read an expert's weights once for up to
+ * GPU_TILE_COLS pairs. */
 #include "gpu_exec_impl.h"
 
 void gpu_exec_route(gpu_exec *g, const plan_step *s, const plan_experts *e, const gpu_exec_step *w,
@@ -25,8 +27,89 @@ void gpu_exec_route(gpu_exec *g, const plan_step *s, const plan_experts *e, cons
     g->b->ops.route(g->stream, &a);
 }
 
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+static bool uses_tiles(const plan_experts *e, const gpu_exec_shape *p) {
+    return p->form == FORM_MANY && gpu_exec_tiles_experts(p->n_cols, e->n_used, e->n_expert);
+}
+
+static gpu_expert_lists lists_of(const gpu_exec *g) {
+    return gpu_expert_lists_at(g->expert_lists, g->n_batch * g->plan->n_expert_used,
+                               g->plan->n_expert);
+}
+
+/* What all products of a layer have in common. */
+static gpu_expert_matmul tiled_of(const gpu_exec *g, const plan_experts *e,
+                                  const gpu_exec_shape *p) {
+    return (gpu_expert_matmul){.choices = g->bits,
+                               .lists = lists_of(g),
+                               .precise = g->precise,
+                               .n_used = e->n_used,
+                               .n_own = (int32_t)e->hot,
+                               .n_cols = p->n_cols,
+                               .f = g->model->hp.activation,
+                               .threshold = g->model->hp.activation_threshold};
+}
+
+/* Sorts the pairs; then gate's activations, and their products with up. */
+static void tiled_in(gpu_exec *g, const plan_experts *e, const gpu_exec_step *w,
+                     const gpu_exec_shape *p) {
+    const gpu_expert_group group = {.choices = g->bits,
+                                    .n_used = e->n_used,
+                                    .n_own = (int32_t)e->hot,
+                                    .n_cols = p->n_cols,
+                                    .lists = lists_of(g)};
+    g->b->ops.expert_group(g->stream, &group);
+    const bool gated = e->gate.w.data;
+    gpu_rounding before = GPU_ROUND_NOT;
+    for (int k = gated ? 0 : 1; k < 2; k++) {
+        gpu_expert_matmul a = tiled_of(g, e, p);
+        a.w = w->w[k];
+        a.w.n_out = e->n_ff;
+        a.step = e->up_rows;
+        a.bias = w->bias[k];
+        a.scales = w->scales[k];
+        a.in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols);
+        a.weigh = e->weigh_input;
+        a.clamp = gated && g->model->arch->has & ARCH_FFN_CLAMP;
+        a.result = k == 1 && gated ? GPU_EXPERT_GATED : GPU_EXPERT_ACTIVATED;
+        a.y = g->buf[BUF_EXPERT_GATE];
+        a.ldy = g->plan->gpu_width[BUF_EXPERT_GATE];
+        a.scratch = g->halves;
+        const gpu_rounding to = gpu_matmul_rounding(a.w.type, a.precise);
+        a.rounded = to != GPU_ROUND_NOT && to == before;
+        before = to;
+        g->b->ops.expert_matmul(g->stream, &a);
+    }
+}
+
+/* Down as in the file, or with a row per neuron. */
+static void tiled_down(gpu_exec *g, const plan_experts *e, const gpu_exec_step *w,
+                       const gpu_exec_shape *p) {
+    gpu_expert_matmul a = tiled_of(g, e, p);
+    a.w = w->down;
+    a.w.n_out = a.step = e->down_rows ? e->n_ff : g->model->hp.n_embd;
+    a.by_rows = e->down_rows;
+    a.bias = w->down_bias;
+    a.scales = w->scales[2];
+    a.in = (gpu_input){.x = g->buf[BUF_EXPERT_GATE],
+                       .ldx = g->plan->gpu_width[BUF_EXPERT_GATE],
+                       .n_cols = p->n_cols * e->n_used};
+    a.of_pairs = true;
+    a.y = g->buf[BUF_EXPERT_OUT];
+    a.ldy = g->plan->gpu_width[BUF_EXPERT_OUT];
+    a.scratch = g->expert_scratch;
+    g->b->ops.expert_matmul(g->stream, &a);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
 void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
                          const gpu_exec_step *w, const gpu_exec_shape *p) {
+    if (uses_tiles(e, p)) {
+        tiled_in(g, e, w, p);
+        return;
+    }
     const bool gated = e->gate.w.data, skip = gated && e->mode == PI_MODE_EXACT;
     const bool quantized = !e->down_rows && gpu_type_wants_q8(e->down.w.type);
     const gpu_expert_in a = {.gate = gated ? w->w[0] : (gpu_mat){0},
@@ -50,7 +133,7 @@ void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
                              .fired = skip && !e->down_rows ? g->read + 2 * s->layer + 1 : NULL,
                              .h = g->buf[BUF_EXPERT_GATE],
                              .ldh = g->plan->gpu_width[BUF_EXPERT_GATE],
-                             .q8 = quantized ? g->expert_q8 : NULL};
+                             .q8 = quantized ? g->expert_scratch : NULL};
     g->b->ops.expert_in(g->stream, &a);
 }
 
@@ -74,6 +157,10 @@ static void sum_rows(gpu_exec *g, const plan_step *s, const plan_experts *e, con
 
 void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const plan_experts *e,
                            const gpu_exec_step *w, const gpu_exec_shape *p) {
+    if (uses_tiles(e, p)) {
+        tiled_down(g, e, w, p);
+        return;
+    }
     if (e->down_rows) {
         sum_rows(g, s, e, w, p);
         return;
@@ -85,7 +172,7 @@ void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const plan_experts *
                            .choices = g->bits,
                            .in = {.x = g->buf[BUF_EXPERT_GATE],
                                   .ldx = g->plan->gpu_width[BUF_EXPERT_GATE],
-                                  .q8 = g->expert_q8,
+                                  .q8 = g->expert_scratch,
                                   .n_cols = n_pairs},
                            .n_pairs = n_pairs,
                            .n_own = (int32_t)e->hot,

@@ -31,6 +31,25 @@ struct tile_columns {
     int64_t n_out;
 };
 
+/* The columns in memory of gpu_matmul_columns bytes, without partial sums. */
+static inline tile_columns tile_columns_at(void *memory, int64_t n_sum, int32_t n_cols) {
+    tile_columns c = tile_columns();
+    c.ld = (n_sum + TILE_SUM - 1) / TILE_SUM * TILE_SUM;
+    c.x = static_cast<uint16_t *>(memory);
+    c.undo = reinterpret_cast<float *>(c.x + c.ld * n_cols);
+    return c;
+}
+
+/* Rounds columns of n elements, or only the first *n_listed columns of a list, for products with
+ * weights of this type, unless they read floats (op_matmul.cu). */
+struct tile_round {
+    gpu_input in;
+    int64_t n;
+    const int32_t *list, *n_listed; /* NULL: all columns */
+    tile_columns columns;
+};
+void tile_round_columns(gpu_stream *s, quant_type type, bool precise, const tile_round &a);
+
 /* Whether tensor cores multiply the weights as bfloat16. All other 16-bit and quantized weights are
  * halves. */
 template <class F> struct tile_is_bf16 { static const bool yes = false; };
@@ -89,13 +108,27 @@ static __device__ __forceinline__ void tile_finish(const gpu_matmul &a, int64_t 
     gpu_put_product(a, a.y + c * a.ldy + o, v);
 }
 
-/* Stores the block's part of a sum: as y[c][o], or as a partial sum. */
-static __device__ __forceinline__ void tile_store(const gpu_matmul &a, const tile_columns &columns,
-                                                  int64_t o, int64_t c, float sum) {
-    if (columns.partial)
-        columns.partial[((int64_t)blockIdx.z * a.in.n_cols + c) * columns.n_out + o] = sum;
-    else
-        tile_finish(a, o, c, sum);
+/* The columns of a block's tile, and what becomes of their sums. A tile takes them as an argument
+ * of any type with these members: line l, 0 <= l < n <= TILE_COLS, is column source(l) of the
+ * input; put takes a sum of the column's output o (with a split sum the block's part), and
+ * target(l). These are the columns of a matmul; op_experts_tile.cu has those of an expert. */
+struct tile_range {
+    int64_t c0; /* the first column */
+    int n;
+    __device__ __forceinline__ int64_t source(int line) const { return c0 + line; }
+    __device__ __forceinline__ int64_t target(int line) const { return c0 + line; }
+    __device__ __forceinline__ void put(const gpu_matmul &a, const tile_columns &columns, int64_t o,
+                                        int64_t c, float sum) const {
+        if (columns.partial)
+            columns.partial[((int64_t)blockIdx.z * a.in.n_cols + c) * columns.n_out + o] = sum;
+        else
+            tile_finish(a, o, c, sum);
+    }
+};
+static __device__ __forceinline__ tile_range tile_range_of(const gpu_matmul &a) {
+    const int64_t c0 = (int64_t)blockIdx.x * TILE_COLS, left = a.in.n_cols - c0;
+    tile_range r = {c0, left < TILE_COLS ? (int)left : (int)TILE_COLS};
+    return r;
 }
 
 /* Converts four signed bytes to floats. Conversion instructions are slow; instead, byte + 128

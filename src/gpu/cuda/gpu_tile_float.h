@@ -77,13 +77,15 @@ template <class F, bool transposed> struct tile_float {
         }
     }
 
-    static __device__ __forceinline__ void load_columns(const gpu_matmul &a, shared_type &shared,
-                                                        int64_t c0, int64_t k0) {
+    template <class L>
+    static __device__ __forceinline__ void load_columns(const gpu_matmul &a, const L &lines,
+                                                        shared_type &shared, int64_t k0) {
         const int64_t n = product::n_sum(a);
         for (int i = (int)threadIdx.x; i < TILE_COLS * FLOAT_SUM; i += TILE_THREADS) {
             const int k = i % FLOAT_SUM, c = i / FLOAT_SUM;
-            const bool there = c0 + c < a.in.n_cols && k0 + k < n;
-            shared.x[k][c] = there ? a.in.x[(c0 + c) * a.in.ldx + product::term(k0 + k)] : 0.0f;
+            const bool there = c < lines.n && k0 + k < n;
+            shared.x[k][c] = there ? a.in.x[lines.source(c) * a.in.ldx + product::term(k0 + k)]
+                                   : 0.0f;
         }
     }
 
@@ -116,9 +118,11 @@ template <class F, bool transposed> struct tile_float {
         }
     }
 
-    static __device__ __forceinline__ void run(const gpu_matmul &a, const tile_columns &columns) {
+    template <class L>
+    static __device__ __forceinline__ void run(const gpu_matmul &a, const tile_columns &columns,
+                                               const L &lines) {
         GPU_SHARED(shared_type, shared);
-        const int64_t o0 = (int64_t)blockIdx.y * TILE_OUT, c0 = (int64_t)blockIdx.x * TILE_COLS;
+        const int64_t o0 = (int64_t)blockIdx.y * TILE_OUT;
         sums s;
         GPU_UNROLL
         for (int i = 0; i < COL_QUADS * QUAD; i++) {
@@ -129,19 +133,21 @@ template <class F, bool transposed> struct tile_float {
         const int64_t end = (int64_t)part.end * TILE_SUM;
         for (int64_t k0 = (int64_t)part.first * TILE_SUM; k0 < end; k0 += FLOAT_SUM) {
             load_weights(a.w, shared, o0, k0);
-            load_columns(a, shared, c0, k0);
+            load_columns(a, lines, shared, k0);
             gpu_sync();
             multiply(shared, s);
             gpu_sync();
         }
         GPU_UNROLL
         for (int i = 0; i < COL_QUADS * QUAD; i++) {
-            const int64_t c = c0 + col_at(i / QUAD) + i % QUAD;
+            const int line = col_at(i / QUAD) + i % QUAD;
+            if (line >= lines.n) continue;
+            const auto to = lines.target(line);
             GPU_UNROLL
             for (int j = 0; j < OUT_QUADS * QUAD; j++) {
                 const int64_t position = o0 + out_at(j / QUAD) + j % QUAD;
-                if (c < a.in.n_cols && position < product::n_out(a))
-                    tile_store(a, columns, product::output(position), c, s[i][j]);
+                if (position < product::n_out(a))
+                    lines.put(a, columns, product::output(position), to, s[i][j]);
             }
         }
     }

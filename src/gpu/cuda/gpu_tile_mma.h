@@ -156,17 +156,28 @@ template <class F, bool transposed> struct tile_mma {
     };
     typedef float sums[WAVE_OUT / MMA][TILE_COLS / MMA][GPU_MMA_SUMS]; /* sums of a thread */
 
-    /* Starts to copy the columns from c0 on to shared memory; zeros follow the last column. */
-    static __device__ __forceinline__ void begin(const gpu_matmul &a, const tile_columns &columns,
-                                                 int64_t c0, int64_t k0,
-                                                 gpu_copy16 (&copy)[COLUMN_CHUNKS], uint16_t *to) {
+    /* The columns that a thread copies, by chunk; -1: none, zeros follow the last column. */
+    typedef int32_t sources[COLUMN_CHUNKS];
+
+    template <class L> static __device__ __forceinline__ void find(const L &lines, sources &from) {
+        GPU_UNROLL
+        for (int i = 0; i < COLUMN_CHUNKS; i++) {
+            const int line = ((int)threadIdx.x + i * TILE_THREADS) / (TILE_SUM / CHUNK);
+            from[i] = line < lines.n ? (int32_t)lines.source(line) : -1;
+        }
+    }
+
+    /* Starts to copy terms from k0 on of the tile's columns to shared memory. */
+    static __device__ __forceinline__ void begin(const tile_columns &columns, const sources &from,
+                                                 int64_t k0, gpu_copy16 (&copy)[COLUMN_CHUNKS],
+                                                 uint16_t *to) {
         GPU_UNROLL
         for (int i = 0; i < COLUMN_CHUNKS; i++) {
             const int chunk = (int)threadIdx.x + i * TILE_THREADS;
             const int line = chunk / (TILE_SUM / CHUNK),
                       in_line = chunk % (TILE_SUM / CHUNK) * CHUNK;
-            const bool there = c0 + line < a.in.n_cols;
-            const int64_t c = there ? c0 + line : c0;
+            const bool there = from[i] >= 0;
+            const int64_t c = there ? from[i] : 0;
             gpu_copy16_begin(copy[i], to + line * TILE_LINE + in_line,
                              columns.x + c * columns.ld + product::term(k0 + in_line), there);
         }
@@ -201,16 +212,18 @@ template <class F, bool transposed> struct tile_mma {
         }
     }
 
-    static __device__ __forceinline__ void run(const gpu_matmul &a, const tile_columns &columns) {
+    template <class L>
+    static __device__ __forceinline__ void run(const gpu_matmul &a, const tile_columns &columns,
+                                               const L &lines) {
         GPU_SHARED(shared_type, shared);
-        const int64_t o0 = (int64_t)blockIdx.y * TILE_OUT, c0 = (int64_t)blockIdx.x * TILE_COLS;
+        const int64_t o0 = (int64_t)blockIdx.y * TILE_OUT;
         const int64_t out = o0 + gpu_warp() * WARP_OUT; /* first output of the warp */
-        const int left = (int)(a.in.n_cols - c0), n_cols = left < TILE_COLS ? left : (int)TILE_COLS;
         const tile_part part = tile_part_of(product::n_sum(a));
         const int64_t end = (int64_t)part.end * TILE_SUM;
         uint16_t *decoded = shared.w[gpu_warp()];
         weights w[STEPS];
         gpu_copy16 copy[COLUMN_CHUNKS];
+        sources from;
         sums s;
         GPU_UNROLL
         for (int m = 0; m < WAVE_OUT / MMA; m++) {
@@ -221,7 +234,8 @@ template <class F, bool transposed> struct tile_mma {
             }
         }
         int64_t k0 = (int64_t)part.first * TILE_SUM;
-        begin(a, columns, c0, k0, copy, shared.x[0]);
+        find(lines, from);
+        begin(columns, from, k0, copy, shared.x[0]);
         GPU_UNROLL
         for (int h = 0; h < STEPS; h++) w[h].begin(a.w, out, k0 + h * STEP);
         for (int i = 1; i < PREFETCH; i++) {
@@ -234,7 +248,7 @@ template <class F, bool transposed> struct tile_mma {
             /* The fetch after the last tile repeats that tile, unused: without a branch, loads and
              * multiplications can be interleaved. */
             const int64_t next = k0 + TILE_SUM < end ? k0 + TILE_SUM : k0;
-            begin(a, columns, c0, next, copy, shared.x[turn ^ 1]);
+            begin(columns, from, next, copy, shared.x[turn ^ 1]);
             GPU_UNROLL
             for (int h = 0; h < STEPS; h++) {
                 w[h].end(a.w, out, k0 + h * STEP, decoded);
@@ -242,32 +256,34 @@ template <class F, bool transposed> struct tile_mma {
                 weights::prefetch(a.w, out, k0 + PREFETCH * TILE_SUM, h, end);
                 gpu_sync_wave();
                 multiply(shared.w[wave() * (WAVE_OUT / WARP_OUT)], shared.x[turn] + h * STEP,
-                         n_cols, s);
+                         lines.n, s);
                 gpu_sync_wave();
             }
             gpu_copy16_end(copy);
             gpu_sync();
         }
-        store(a, columns, o0, c0, s);
+        store(a, columns, lines, o0, s);
     }
 
+    template <class L>
     static __device__ __forceinline__ void store(const gpu_matmul &a, const tile_columns &columns,
-                                                 int64_t o0, int64_t c0, const sums &s) {
+                                                 const L &lines, int64_t o0, const sums &s) {
         const int64_t first = o0 + wave() * WAVE_OUT;
         GPU_UNROLL
         for (int n = 0; n < TILE_COLS / MMA; n++) {
             GPU_UNROLL
             for (int i = 0; i < GPU_MMA_SUMS / GPU_MMA_OUTS; i++) {
-                const int64_t column = c0 + n * MMA + gpu_sum_column(i);
-                if (column >= a.in.n_cols) continue;
-                const float undo = columns.undo[column];
+                const int line = n * MMA + gpu_sum_column(i);
+                if (line >= lines.n) continue;
+                const float undo = columns.undo[lines.source(line)];
+                const auto to = lines.target(line);
                 GPU_UNROLL
                 for (int j = 0; j < WAVE_OUT / MMA * GPU_MMA_OUTS; j++) {
                     const int m = j / GPU_MMA_OUTS, o = j % GPU_MMA_OUTS;
                     const int64_t position = first + m * MMA + gpu_sum_output(o);
                     if (position >= product::n_out(a)) continue;
-                    tile_store(a, columns, product::output(position), column,
-                               undo * s[m][n][gpu_sum_at(o, i)]);
+                    lines.put(a, columns, product::output(position), to,
+                              undo * s[m][n][gpu_sum_at(o, i)]);
                 }
             }
         }

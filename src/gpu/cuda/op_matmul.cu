@@ -8,8 +8,7 @@
  * concurrent blocks share weights. */
 #include <assert.h>
 
-#include "gpu_tile_float.h"
-#include "gpu_tile_mma.h"
+#include "gpu_tile_way.h"
 #include "op_table.h"
 
 enum { ROUND_WARPS = 8, PART_THREADS = 256 };
@@ -21,26 +20,7 @@ struct matmul_args {
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-static tile_columns columns_in(void *scratch, int64_t n_sum, int64_t n_out, int32_t n_cols,
-                               int32_t n_splits) {
-    tile_columns c;
-    c.ld = (n_sum + TILE_SUM - 1) / TILE_SUM * TILE_SUM;
-    c.x = static_cast<uint16_t *>(scratch);
-    c.undo = reinterpret_cast<float *>(c.x + c.ld * n_cols);
-    c.n_out = n_out;
-    c.partial = n_splits > 1 ? reinterpret_cast<float *>(static_cast<uint8_t *>(scratch) +
-                                                         gpu_matmul_columns(n_sum, n_cols))
-                             : nullptr;
-    return c;
-}
-
 #if GPU_MMA
-struct round_args {
-    gpu_input in;
-    int64_t n;
-    tile_columns columns;
-};
-
 /* The power of two that scales `largest` to [2^14, 2^15), as exponent bits: half ends at 2^16. 1
  * when there is nothing to scale; at most 2^126, whose inverse is a normal number. */
 static __device__ __forceinline__ uint32_t scale_exponent(float largest) {
@@ -53,14 +33,15 @@ static __device__ __forceinline__ uint32_t scale_exponent(float largest) {
 
 /* One block per column. */
 template <bool bf16>
-static __global__ void __launch_bounds__(ROUND_WARPS *GPU_WARP) round_kernel(round_args a) {
+static __global__ void __launch_bounds__(ROUND_WARPS *GPU_WARP) round_kernel(tile_round a) {
     gpu_begin();
     if (!GPU_MMA_HERE) return; /* HIP: a family without matrix units */
+    if (a.list && (int32_t)blockIdx.x >= *a.n_listed) return;
     struct shared_type {
         float largest[ROUND_WARPS];
     };
     GPU_SHARED(shared_type, shared);
-    const int64_t c = blockIdx.x;
+    const int64_t c = a.list ? a.list[blockIdx.x] : (int32_t)blockIdx.x;
     const float *x = a.in.x + c * a.in.ldx;
     uint32_t *out = (uint32_t *)(a.columns.x + c * a.columns.ld);
     float scale = 1.0f, undo = 1.0f;
@@ -85,52 +66,34 @@ static __global__ void __launch_bounds__(ROUND_WARPS *GPU_WARP) round_kernel(rou
 }
 #endif
 
-static void round_columns(gpu_stream *s, const matmul_args &m, int64_t n) {
+void tile_round_columns(gpu_stream *s, quant_type type, bool precise, const tile_round &a) {
 #if GPU_MMA
-    const gpu_rounding to = gpu_matmul_rounding(m.a.w.type, m.a.precise);
-    if (to == GPU_ROUND_NOT || m.a.rounded) return;
-    const round_args r = {m.a.in, n, m.columns};
-    const gpu_grid grid = {(unsigned)m.a.in.n_cols, 1, 1, ROUND_WARPS * GPU_WARP};
+    const gpu_rounding to = gpu_matmul_rounding(type, precise);
+    if (to == GPU_ROUND_NOT) return;
+    const gpu_grid grid = {(unsigned)a.in.n_cols, 1, 1, ROUND_WARPS * GPU_WARP};
     if (to == GPU_ROUND_BF16)
-        gpu_launch<round_kernel<true>>(s, grid, r);
+        gpu_launch<round_kernel<true>>(s, grid, a);
     else
-        gpu_launch<round_kernel<false>>(s, grid, r);
+        gpu_launch<round_kernel<false>>(s, grid, a);
 #else
-    (void)s, (void)m, (void)n;
+    (void)s, (void)type, (void)precise, (void)a;
 #endif
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* The tile for a type, with tensor cores or float units, in this compilation. */
-template <class F, bool transposed> struct tile_way {
-#if GPU_MMA_HERE
-    typedef tile_mma<F, transposed> type;
-#else
-    typedef tile_float<F, transposed> type;
-#endif
-};
-template <bool transposed> struct tile_way<gpu_f32, transposed> {
-    typedef tile_float<gpu_f32, transposed> type;
-};
-#if GPU_MMA_HERE && !GPU_MMA_BF16
-template <bool transposed> struct tile_way<gpu_bf16, transposed> {
-    typedef tile_float<gpu_bf16, transposed> type;
-};
-#endif
-
 template <class F, bool transposed>
 static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_way<F, transposed>::type::blocks))
     matmul_kernel(matmul_args m) {
     gpu_begin();
-    tile_way<F, transposed>::type::run(m.a, m.columns);
+    tile_way<F, transposed>::type::run(m.a, m.columns, tile_range_of(m.a));
 }
 
 template <bool transposed>
 static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_float<gpu_f16, transposed>::blocks))
     precise_kernel(matmul_args m) {
     gpu_begin();
-    tile_float<gpu_f16, transposed>::run(m.a, m.columns);
+    tile_float<gpu_f16, transposed>::run(m.a, m.columns, tile_range_of(m.a));
 }
 
 /* For adding partial sums, in order. */
@@ -155,13 +118,18 @@ template <bool transposed> static void run(gpu_stream *s, const gpu_matmul *a) {
     const int64_t n_sum = transposed ? a->w.n_out : a->w.n_in;
     assert(a->in.n_cols >= 1 && a->in.x && a->scratch);
     const int32_t n_splits = gpu_matmul_splits(n_sum, n_out, a->in.n_cols);
-    const matmul_args m = {*a, columns_in(a->scratch, n_sum, n_out, a->in.n_cols, n_splits)};
+    matmul_args m = {*a, tile_columns_at(a->scratch, n_sum, a->in.n_cols)};
+    m.columns.n_out = n_out;
+    if (n_splits > 1)
+        m.columns.partial = reinterpret_cast<float *>(static_cast<uint8_t *>(a->scratch) +
+                                                      gpu_matmul_columns(n_sum, a->in.n_cols));
     const gpu_grid grid = {gpu_blocks(a->in.n_cols, TILE_COLS), gpu_blocks(n_out, TILE_OUT),
                            (unsigned)n_splits, TILE_THREADS};
     if (a->precise && a->w.type == QUANT_F16) {
         gpu_launch<precise_kernel<transposed>>(s, grid, m);
     } else {
-        round_columns(s, m, n_sum);
+        const tile_round round = {a->in, n_sum, nullptr, nullptr, m.columns};
+        if (!a->rounded) tile_round_columns(s, a->w.type, a->precise, round);
 #define FORMAT(F) gpu_launch<matmul_kernel<F, transposed>>(s, grid, m)
         GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT

@@ -7,7 +7,8 @@ set_source_files_properties(${GPU_OP_SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OP
 # Several backends share most objects: one with NVIDIA's tensor cores, and for tests, in separate
 # folders, one without tensor cores, like some AMD GPUs, and one per kind of AMD's matrix units.
 set(GPU_MMA_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cuda/op_matmul.cu
-    ${CMAKE_CURRENT_SOURCE_DIR}/cuda/op_attention_tile.cu sim/sim_device.cpp)
+    ${CMAKE_CURRENT_SOURCE_DIR}/cuda/op_attention_tile.cu
+    ${CMAKE_CURRENT_SOURCE_DIR}/cuda/op_experts_tile.cu sim/sim_device.cpp)
 set(sources ${GPU_OP_SOURCES} sim/sim_block.cpp sim/sim_fiber.cpp sim/sim_stream.cpp)
 list(REMOVE_ITEM sources ${GPU_MMA_SOURCES})
 set(define_float GPU_NO_MMA)
