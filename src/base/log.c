@@ -1,5 +1,5 @@
-/* log.c: formats a line and passes it to the sink that the program installed. The sink is the only
- * process-wide state of this module: messages come from code that knows no context. */
+/* log.c: formats a line and passes it to the sink that the program installed. The sinks are the
+ * only process-wide state of this module: messages come from code that knows no context. */
 #include "log.h"
 
 #include <stdarg.h>
@@ -13,6 +13,8 @@ enum { LOG_LINE_MAX = 1024 }; /* bytes, NUL included */
 static log_sink current_sink;
 static void *current_user;
 static log_level current_level;
+static log_progress_sink progress_sink;
+static void *progress_user;
 
 void log_set_sink(log_sink sink, void *user, log_level min_level) {
     current_sink = sink;
@@ -32,4 +34,13 @@ void log_line(log_level level, const char *format, ...) {
     char shown[4 * LOG_LINE_MAX];
     printable_copy(shown, sizeof shown, line, strlen(line));
     current_sink(current_user, level, shown);
+}
+
+void log_set_progress(log_progress_sink sink, void *user) {
+    progress_sink = sink;
+    progress_user = user;
+}
+
+void log_progress(const char *stage, double fraction) {
+    if (progress_sink) progress_sink(progress_user, stage, fraction);
 }

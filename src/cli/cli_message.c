@@ -9,6 +9,7 @@
 #include "os_file.h"
 #include "os_terminal.h"
 #include "printable.h"
+#include "terminal.h"
 #include "word_wrap.h"
 
 enum { LINE_ROOM = 4096 }; /* bytes of a message */
@@ -113,14 +114,23 @@ void cli_say_no_template(const cli_options *o) {
                "--chat-template NAME (chatml, llama3, ...) or --chat-template-file FILE");
 }
 
+/* user: the terminal_progress of show_progress, whose bar the line ends. */
 static void print_log_line(void *user, log_level level, const char *line) {
-    (void)user;
+    terminal_progress_end(user);
     put_line(level == LOG_LEVEL_WARN ? "warning: " : "", line);
 }
 
+static void show_progress(void *user, const char *stage, double fraction) {
+    terminal_progress_step(user, stage, fraction);
+    if (fraction >= 1) terminal_progress_end(user);
+}
+
 void cli_log_start(const cli_options *o) {
+    static terminal_progress bar;
     if (o->quiet) return;
-    log_set_sink(print_log_line, NULL, o->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN);
+    terminal_progress_begin(&bar, false);
+    log_set_sink(print_log_line, &bar, o->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN);
+    if (bar.is_terminal) log_set_progress(show_progress, &bar);
 }
 
 int cli_output_failed(int errno_value) {

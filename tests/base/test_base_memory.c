@@ -246,6 +246,23 @@ static void test_log(void **state) {
     assert_int_equal(r.n, 2);
 }
 
+static void record_progress(void *user, const char *stage, double fraction) {
+    assert_string_equal(stage, "work");
+    *(double *)user = fraction;
+}
+
+static void test_log_progress(void **state) {
+    (void)state;
+    double seen = -1;
+    log_progress("dropped", 0.5);
+    log_set_progress(record_progress, &seen);
+    log_progress("work", 0.5);
+    assert_true(seen == 0.5);
+    log_set_progress(NULL, NULL);
+    log_progress("dropped", 1);
+    assert_true(seen == 0.5);
+}
+
 static bool count_until_end(void *user, const char *stage, double fraction) {
     assert_string_equal(stage, "work");
     ++*(int *)user;
@@ -278,6 +295,7 @@ int main(void) {
         cmocka_unit_test(test_hash),
         cmocka_unit_test(test_rng_distributions),
         cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_progress),
         cmocka_unit_test(test_progress),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

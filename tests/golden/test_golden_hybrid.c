@@ -2,12 +2,16 @@
  * test_golden_pwri.c, with everything on the GPU, with every layer split in half, and with random
  * placements and a second GPU as helper. The tokens come in one batch or one by one, in turn; with
  * `--cases all` or --device, both ways. The tests run on the simulated GPU, or on the device that
- * --device names. The gates are the gates of the CPU. */
+ * --device names. The gates are the gates of the CPU.
+ *
+ * For slow devices: --models more/gemma2-dense,pwri/llama-q4_0 checks only these models, with one
+ * placement each; --tokens N only their first N tokens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -15,6 +19,7 @@
 #include "rng.h"
 #include "run_device.h"
 #include "run_engine.h"
+#include "shared_data.h"
 #include "sharp_model.h"
 
 enum { MAX_LAYERS = 16 };
@@ -25,7 +30,9 @@ static const char *const placement_names[] = {"on the GPU", "split", "random"};
 static gpu_library library;
 static gpu_device *device, *helper;
 static rng random_splits;
-static bool all_cases; /* --cases all, or --device: a real GPU is fast */
+static bool all_cases;     /* --cases all, or --device: a real GPU is fast */
+static const char *models; /* --models; NULL: all */
+static int n_chosen, max_tokens = REFERENCE_MAX_TOKENS;
 
 /* ---- placements ------------------------------------------------------------------------------ */
 
@@ -81,10 +88,12 @@ static void check_placement(const char *name, const model *m, const reference *r
     plan_split splits[MAX_LAYERS];
     engine_context *c;
     pi_error err;
+    reference first = *r;
+    if (first.n_tokens > max_tokens) first.n_tokens = max_tokens;
     place(m, which, splits, &options);
     const engine_options o = {.n_threads = 2,
-                              .n_batch = r->n_tokens,
-                              .n_logits = r->n_tokens,
+                              .n_batch = first.n_tokens,
+                              .n_logits = first.n_tokens,
                               .tier = CPU_TIER_AUTO,
                               .type_k = QUANT_F32,
                               .type_v = QUANT_F32,
@@ -94,7 +103,7 @@ static void check_placement(const char *name, const model *m, const reference *r
                               .prompts = (gpu_prompts)random_below(3)};
     if (engine_context_create(m, &o, &c, &err)) fail_msg("%s: %s", name, err.message);
     for (int i = 0; i < n_ways; i++) {
-        double nmse = golden_nmse(c, r, ways[i].pieces, ways[i].n);
+        double nmse = golden_nmse(c, &first, ways[i].pieces, ways[i].n);
         printf("%-24s %-9s %-10s %-9s NMSE %.2e (gate %.0e)\n", name, ffn_mode_name(options.mode),
                placement_names[which], ways[i].name, nmse, gate);
         if (!(nmse <= gate)) fail_msg("%s: NMSE %g is above %g", name, nmse, gate);
@@ -103,10 +112,15 @@ static void check_placement(const char *name, const model *m, const reference *r
 }
 
 /* Checks all placements, each fed in one of the first two ways, in turn. `one`: only one placement,
- * since another mode of the model runs them all. */
+ * since another mode of the model runs them all. With --models one of any size. */
 static void check(const char *name, const model *m, const reference *r, plan_options options,
                   double gate, bool one) {
     static int turn;
+    if (models) {
+        check_placement(name, m, r, options, (placement)(turn++ % N_PLACEMENTS), &feedings[2], 1,
+                        gate);
+        return;
+    }
     int first = one && !all_cases ? turn++ % N_PLACEMENTS : 0;
     int end = one && !all_cases ? first + 1 : N_PLACEMENTS;
     for (int which = first; which < end; which++, turn++)
@@ -114,11 +128,44 @@ static void check(const char *name, const model *m, const reference *r, plan_opt
                         feedings + (all_cases ? 0 : turn % 2), all_cases ? 2 : 1, gate);
 }
 
+/* ---- choice of models ------------------------------------------------------------------------ */
+
+/* Without --models every model is chosen. */
+static bool is_chosen(const char *part, const char *name) {
+    char whole[GOLDEN_NAME_BYTES];
+    const size_t n = (size_t)snprintf(whole, sizeof whole, "%s/%.200s", part, name);
+    if (!models) return true;
+    for (const char *at = models; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, whole, n) == 0 && (at[n] == ',' || at[n] == '\0')) {
+            n_chosen++;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The least number of models that must be there. */
+static int least(int n) {
+    return models ? 0 : n;
+}
+
+/* Every model of --models was there. Without the shared data all of them may be missing. */
+static void test_chosen(void **state) {
+    (void)state;
+    char shared[GOLDEN_PATH_BYTES];
+    int n_models = models != NULL;
+    for (const char *at = models; at && (at = strchr(at, ',')); at++) n_models++;
+    if (n_chosen == 0 && n_models > 0 && !shared_path(shared, sizeof shared, "conformance")) skip();
+    assert_int_equal(n_chosen, n_models);
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static const double arch_gate = 1e-5;
 
 static bool check_arch(const char *name, const model *m, reference *r) {
+    if (!is_chosen("arch", name)) return false;
     check(name, m, r, (plan_options){.mode = PI_MODE_DENSE}, arch_gate, false);
     return true;
 }
@@ -136,6 +183,7 @@ static void check_once(const char *name, const model *m, const reference *r, dou
 }
 
 static bool check_more(const char *name, const model *m, reference *r) {
+    if (!is_chosen("more", name)) return false;
     check_once(name, m, r, arch_gate);
     return true;
 }
@@ -154,20 +202,21 @@ static bool visit_sharp(const char *folder, const char *name) {
 /* The gates require float sums; tensor cores of a real GPU take 16-bit activations. */
 static void test_sharp(void **state) {
     (void)state;
-    if (strcmp(library.backend->name, "sim") != 0) skip();
+    if (strcmp(library.backend->name, "sim") != 0 || models) skip();
     sharp_each(all_cases ? 3 : 0, all_cases ? 61 : 12, visit_sharp);
 }
 
 static void test_architectures(void **state) {
     (void)state;
-    golden_each_model("arch", 0, 12, check_arch);
-    golden_each_model("more", 17, 45, check_more);
+    golden_each_model("arch", 0, least(12), check_arch);
+    golden_each_model("more", least(17), least(45), check_more);
 }
 
 /* Runs the file's threshold, a threshold that every neuron passes, and no predictor. */
 static bool visit_pwri(const char *folder, const char *name) {
     static const double f16_gate = 1e-5, q4_0_gate = 1e-3;
     char sparse[GOLDEN_NAME_BYTES], dense[GOLDEN_NAME_BYTES];
+    if (!is_chosen("pwri", name)) return false;
     snprintf(sparse, sizeof sparse, "%.200s-sparse", name);
     snprintf(dense, sizeof dense, "%.200s-dense", name);
     double gate = strstr(name, "q4_0") ? q4_0_gate : f16_gate;
@@ -188,7 +237,7 @@ static bool visit_pwri(const char *folder, const char *name) {
 
 static void test_pwri(void **state) {
     (void)state;
-    golden_each("pwri", "-sparse.pwri.gguf", 1, 5, visit_pwri);
+    golden_each("pwri", "-sparse.pwri.gguf", least(1), least(5), visit_pwri);
 }
 
 int main(int argc, char **argv) {
@@ -196,8 +245,13 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_architectures),
         cmocka_unit_test(test_sharp),
         cmocka_unit_test(test_pwri),
+        cmocka_unit_test(test_chosen),
     };
     int failed;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--models") == 0) models = argv[i + 1];
+        if (strcmp(argv[i], "--tokens") == 0) max_tokens = (int)strtol(argv[i + 1], NULL, 10);
+    }
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
     helper = run_device_another(&library, 0, 0, RUN_DEVICE_WAIT_MS);
     all_cases = argc > 1;
@@ -205,5 +259,5 @@ int main(int argc, char **argv) {
     failed = cmocka_run_group_tests_name("golden_hybrid", tests, NULL, NULL);
     library.backend->close(helper);
     run_device_close(&library, device);
-    return failed;
+    return failed == 0 && models && n_chosen == 0 ? SHARED_SKIPPED : failed;
 }

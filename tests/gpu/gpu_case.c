@@ -34,8 +34,6 @@ int case_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_te
         fprintf(stderr, "%s\n", err.message);
         return 1;
     }
-    const char *only = getenv("CASE_ONLY"); /* test functions, with * for any letters */
-    if (only) cmocka_set_test_filter(only);
     failed = _cmocka_run_group_tests("gpu", tests, n_tests, NULL, NULL);
     c->b->stream_destroy(c->stream);
     run_device_close(&c->library, c->device);

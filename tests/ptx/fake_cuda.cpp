@@ -2,8 +2,14 @@
  * verifies and runs; memory, streams, events and programs are those of src/gpu/sim. So the host
  * side of the backend `cuda` (src/gpu/driver) and the kernels of the build run as on a card.
  *
- * From the environment: FAKE_CUDA_ARCH, the compute capability (89; default 80); FAKE_CUDA_INIT,
- * what cuInit returns.
+ * From the environment:
+ *   FAKE_CUDA_ARCH=89        the compute capability; default 80
+ *   FAKE_CUDA_DEVICES=1      the number of GPUs; default and at most 4
+ *   FAKE_CUDA_INIT=100       what cuInit returns
+ *   FAKE_CUDA_PTX=70         the newest version of PTX that it translates: 7.0
+ *   FAKE_CUDA_LOAD_MS=200    how long loading a module takes
+ *   FAKE_CUDA_NO_MEMORY=3    the third allocation of device memory and all later ones fail
+ *   FAKE_CUDA_LOST=100       GPU 0 is lost at the hundredth kernel: from then on every call fails
  *
  * What kernels may read has to follow the copies and fills of a stream in their order, in recorded
  * programs too; so behind each of them a marker is enqueued, a kernel that only this file knows. */
@@ -11,6 +17,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 extern "C" {
 #include "ptx.h"
@@ -21,13 +28,15 @@ enum {
     FAKE_OK = 0,
     FAKE_INVALID = 1,
     FAKE_NO_MEMORY = 2,
-    FAKE_NOT_FOUND = 500,
+    FAKE_NO_PEER = 217,
     FAKE_INVALID_PTX = 218,
+    FAKE_OLD_FOR_PTX = 222,
+    FAKE_NOT_FOUND = 500,
     FAKE_NOT_READY = 600,
     FAKE_HAS_PEER = 704,
     FAKE_FAILED = 719
 };
-enum { MAX_MODULES = 64, MAX_KERNELS = 8192, MIN_VERSION = 12080 };
+enum { MAX_MODULES = 64, MAX_KERNELS = 8192, DRIVER_VERSION = 12080, NEWEST_PTX = 87 };
 
 struct fake_context {
     int index;
@@ -58,8 +67,9 @@ static struct {
     ptx_memory *memory;
     fake_context contexts[SIM_DEVICES];
     fake_function *functions;
+    int n_allocations, n_kernels; /* FAKE_CUDA_NO_MEMORY, FAKE_CUDA_LOST */
     char text[PI_ERROR_TEXT_MAX]; /* of the last error */
-} fake = {PTHREAD_MUTEX_INITIALIZER, nullptr, nullptr, {}, nullptr, {}};
+} fake = {PTHREAD_MUTEX_INITIALIZER, nullptr, nullptr, {}, nullptr, 0, 0, {}};
 static __thread fake_context *current;
 
 extern "C" const gpu_backend *fake_sim_backend(void); /* sim_device.cpp's */
@@ -85,6 +95,23 @@ static gpu_stream *stream_of(gpu_stream *s) {
 static int env_number(const char *name, int other) {
     const char *text = getenv(name);
     return text ? static_cast<int>(strtol(text, nullptr, 10)) : other;
+}
+
+static int n_devices() {
+    const int n = env_number("FAKE_CUDA_DEVICES", SIM_DEVICES);
+    return n < SIM_DEVICES ? n : SIM_DEVICES;
+}
+
+/* After a fault of a kernel every call for the device fails, as with a real driver. */
+static int lost() {
+    pi_error err;
+    return current ? result_of(fake.sim->status(current->device, &err), err) : FAKE_INVALID;
+}
+
+/* Counts for a variable with the number of the event at which something fails. */
+static bool counted(int *counter, const char *name) {
+    const int at = env_number(name, 0);
+    return at > 0 && __atomic_add_fetch(counter, 1, __ATOMIC_RELAXED) >= at;
 }
 
 /* ---- the interpreter ------------------------------------------------------------------------- */
@@ -123,7 +150,13 @@ void ptx_worker_run(ptx_worker *w, const gpu_grid &grid, gpu_any_kernel kernel,
     }
     ptx_error error;
     ptx_kernel *k = reinterpret_cast<ptx_kernel *>(kernel);
-    const ptx_grid blocks = {grid.x, grid.y, grid.z, grid.threads};
+    const fake_context *c = &fake.contexts[w->device->index];
+    const ptx_grid blocks = {grid.x, grid.y, grid.z, grid.threads,
+                             __atomic_load_n(&c->peers, __ATOMIC_RELAXED) | 1u << c->index};
+    if (c->index == 0 && counted(&fake.n_kernels, "FAKE_CUDA_LOST")) {
+        sim_device_stick(w->device, PI_ERR_DEVICE, "unspecified launch failure");
+        return;
+    }
     if (ptx_launch(k, blocks, args, ptx_kernel_params(k), &error)) return;
     fprintf(stderr, "%s\n", error.text);
     sim_device_stick(w->device, PI_ERR_DEVICE, "ptx: %s", error.text);
@@ -141,7 +174,7 @@ FAKE cuInit(unsigned) {
     return fake.memory ? env_number("FAKE_CUDA_INIT", FAKE_OK) : FAKE_NO_MEMORY;
 }
 FAKE cuDriverGetVersion(int *version) {
-    *version = MIN_VERSION;
+    *version = DRIVER_VERSION;
     return FAKE_OK;
 }
 FAKE cuGetErrorString(int result, const char **text) {
@@ -149,17 +182,20 @@ FAKE cuGetErrorString(int result, const char **text) {
             : result == FAKE_FAILED    ? fake.text
             : result == FAKE_NOT_FOUND ? "named symbol not found"
             : result == 100            ? "no CUDA-capable device is detected"
+            : result == 304            ? "OS call failed or operation not supported on this OS"
             : result == 803            ? "unsupported display driver / cuda driver combination"
-                                       : "error of the fake driver";
+            : result == FAKE_OLD_FOR_PTX
+                ? "the provided PTX was compiled with an unsupported toolchain."
+                : "error of the fake driver";
     return FAKE_OK;
 }
 FAKE cuDeviceGetCount(int *n) {
-    *n = SIM_DEVICES;
+    *n = n_devices();
     return FAKE_OK;
 }
 FAKE cuDeviceGet(int *device, int index) {
     *device = index;
-    return index >= 0 && index < SIM_DEVICES ? FAKE_OK : FAKE_INVALID;
+    return index >= 0 && index < n_devices() ? FAKE_OK : FAKE_INVALID;
 }
 FAKE cuDeviceGetName(char *name, int size, int) {
     snprintf(name, static_cast<size_t>(size), "fake GPU");
@@ -208,15 +244,17 @@ FAKE cuCtxSetCurrent(fake_context *c) {
     return FAKE_OK;
 }
 FAKE cuCtxEnablePeerAccess(fake_context *peer, unsigned) {
-    const bool has = current->peers >> peer->index & 1;
-    if (!fake.sim->reaches(current->index, peer->index)) return FAKE_INVALID;
-    current->peers |= 1u << peer->index;
-    return has ? FAKE_HAS_PEER : FAKE_OK;
+    if (const int failed = lost()) return failed;
+    if (!fake.sim->reaches(current->index, peer->index)) return FAKE_NO_PEER;
+    const unsigned bit = 1u << peer->index;
+    const unsigned before = __atomic_fetch_or(&current->peers, bit, __ATOMIC_RELAXED);
+    return before & bit ? FAKE_HAS_PEER : FAKE_OK;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 FAKE cuMemGetInfo_v2(size_t *available, size_t *total) {
+    if (const int failed = lost()) return failed;
     uint64_t free_bytes = 0, total_bytes = 0;
     pi_error err;
     const pi_status status = fake.sim->memory(current->device, &free_bytes, &total_bytes, &err);
@@ -225,27 +263,36 @@ FAKE cuMemGetInfo_v2(size_t *available, size_t *total) {
     return result_of(status, err);
 }
 FAKE cuMemAlloc_v2(void **out, size_t n_bytes) {
+    if (const int failed = lost()) return failed;
     pi_error err;
+    if (counted(&fake.n_allocations, "FAKE_CUDA_NO_MEMORY")) return FAKE_NO_MEMORY;
     const pi_status status = fake.sim->alloc(current->device, n_bytes, "cuMemAlloc", out, &err);
     if (status) return result_of(status, err);
-    return ptx_memory_add(fake.memory, *out, n_bytes, PTX_UNDEFINED) ? FAKE_OK : FAKE_NO_MEMORY;
+    return ptx_memory_add(fake.memory, *out, n_bytes, PTX_UNDEFINED, current->index)
+               ? FAKE_OK
+               : FAKE_NO_MEMORY;
 }
 FAKE cuMemFree_v2(void *p) {
+    if (const int failed = lost()) return failed;
     ptx_memory_remove(fake.memory, p);
     fake.sim->free(current->device, p);
     return FAKE_OK;
 }
 FAKE cuMemHostAlloc(void **out, size_t n_bytes, unsigned) {
+    if (const int failed = lost()) return failed;
     void *p = nullptr;
     if (posix_memalign(&p, SIM_PAGE, n_bytes) != 0) return FAKE_NO_MEMORY;
     *out = p;
-    return ptx_memory_add(fake.memory, p, n_bytes, PTX_DEFINED) ? FAKE_OK : FAKE_NO_MEMORY;
+    return ptx_memory_add(fake.memory, p, n_bytes, PTX_DEFINED, PTX_HOST) ? FAKE_OK
+                                                                          : FAKE_NO_MEMORY;
 }
 FAKE cuMemHostGetDevicePointer_v2(void **device, void *p, unsigned) {
+    if (const int failed = lost()) return failed;
     *device = p;
     return FAKE_OK;
 }
 FAKE cuMemFreeHost(void *p) {
+    if (const int failed = lost()) return failed;
     ptx_memory_remove(fake.memory, p);
     free(p);
     return FAKE_OK;
@@ -254,6 +301,7 @@ FAKE cuMemFreeHost(void *p) {
 /* ---- streams and events ---------------------------------------------------------------------- */
 
 FAKE cuStreamCreate(gpu_stream **out, unsigned) {
+    if (const int failed = lost()) return failed;
     pi_error err;
     const pi_status status = fake.sim->stream_create(current->device, out, &err);
     return result_of(status, err);
@@ -263,15 +311,18 @@ FAKE cuStreamDestroy_v2(gpu_stream *s) {
     return FAKE_OK;
 }
 FAKE cuStreamSynchronize(gpu_stream *s) {
+    if (const int failed = lost()) return failed;
     pi_error err;
     const pi_status status = fake.sim->stream_sync(stream_of(s), &err);
     return result_of(status, err);
 }
 FAKE cuStreamWaitEvent(gpu_stream *s, gpu_event *e, unsigned) {
+    if (const int failed = lost()) return failed;
     fake.sim->stream_wait(s, e);
     return FAKE_OK;
 }
 FAKE cuEventCreate(gpu_event **out, unsigned) {
+    if (const int failed = lost()) return failed;
     pi_error err;
     const pi_status status = fake.sim->event_create(current->device, out, &err);
     return result_of(status, err);
@@ -281,31 +332,38 @@ FAKE cuEventDestroy_v2(gpu_event *e) {
     return FAKE_OK;
 }
 FAKE cuEventRecord(gpu_event *e, gpu_stream *s) {
+    if (const int failed = lost()) return failed;
     fake.sim->event_record(s, e);
     return FAKE_OK;
 }
 FAKE cuEventQuery(gpu_event *e) {
+    if (const int failed = lost()) return failed;
     return fake.sim->event_done(e) ? FAKE_OK : FAKE_NOT_READY;
 }
 FAKE cuEventElapsedTime(float *ms, gpu_event *from, gpu_event *to) {
+    if (const int failed = lost()) return failed;
     *ms = static_cast<float>(fake.sim->event_elapsed(from, to));
     return *ms < 0 ? FAKE_NOT_READY : FAKE_OK;
 }
 FAKE cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t n, gpu_stream *s) {
+    if (const int failed = lost()) return failed;
     fake.sim->upload(stream_of(s), to, from, n);
     enqueue_mark(stream_of(s), to, nullptr, n);
     return FAKE_OK;
 }
 FAKE cuMemcpyDtoHAsync_v2(void *to, const void *from, size_t n, gpu_stream *s) {
+    if (const int failed = lost()) return failed;
     fake.sim->download(stream_of(s), to, from, n);
     return FAKE_OK;
 }
 FAKE cuMemcpyDtoDAsync_v2(void *to, const void *from, size_t n, gpu_stream *s) {
+    if (const int failed = lost()) return failed;
     fake.sim->copy(stream_of(s), to, from, n);
     enqueue_mark(stream_of(s), to, from, n);
     return FAKE_OK;
 }
 FAKE cuMemsetD8Async(void *to, unsigned char value, size_t n, gpu_stream *s) {
+    if (const int failed = lost()) return failed;
     fake.sim->fill(stream_of(s), to, value, n);
     enqueue_mark(stream_of(s), to, nullptr, n);
     return FAKE_OK;
@@ -314,6 +372,7 @@ FAKE cuMemsetD8Async(void *to, unsigned char value, size_t n, gpu_stream *s) {
 /* ---- programs -------------------------------------------------------------------------------- */
 
 FAKE cuStreamBeginCapture_v2(gpu_stream *s, int) {
+    if (const int failed = lost()) return failed;
     pi_error err;
     const pi_status status = fake.sim->record_begin(s, &err);
     return result_of(status, err);
@@ -344,9 +403,11 @@ FAKE cuGraphExecDestroy(gpu_program *p) {
     return FAKE_OK;
 }
 FAKE cuGraphUpload(gpu_program *, gpu_stream *) {
+    if (const int failed = lost()) return failed;
     return FAKE_OK;
 }
 FAKE cuGraphLaunch(gpu_program *p, gpu_stream *s) {
+    if (const int failed = lost()) return failed;
     fake.sim->program_launch(s, p);
     return FAKE_OK;
 }
@@ -356,7 +417,14 @@ FAKE cuGraphLaunch(gpu_program *p, gpu_stream *s) {
 /* A text that the interpreter does not understand is an error, whose words go to the log. */
 FAKE cuModuleLoadDataEx(ptx_module **out, const void *image, unsigned n, int *options,
                         void **values) {
-    enum { ERROR_LOG = 5, ERROR_LOG_BYTES = 6 };
+    enum { ERROR_LOG = 5, ERROR_LOG_BYTES = 6, USEC_PER_MS = 1000 };
+    const char *version = strstr(static_cast<const char *>(image), ".version ");
+    usleep(static_cast<unsigned>(env_number("FAKE_CUDA_LOAD_MS", 0)) * USEC_PER_MS);
+    if (!version) return FAKE_INVALID_PTX;
+    char *point = nullptr;
+    const long major = strtol(version + strlen(".version "), &point, 10);
+    const long number = 10 * major + strtol(point + 1, nullptr, 10); /* 78: 7.8 */
+    if (number > env_number("FAKE_CUDA_PTX", NEWEST_PTX)) return FAKE_OLD_FOR_PTX;
     ptx_error error;
     error.text[0] = '\0';
     *out = ptx_module_parse("kernels.ptx", static_cast<const char *>(image), fake.memory, &error);
@@ -391,6 +459,7 @@ FAKE cuModuleGetFunction(fake_function **out, ptx_module *m, const char *name) {
 }
 FAKE cuLaunchKernel(fake_function *f, unsigned x, unsigned y, unsigned z, unsigned threads,
                     unsigned, unsigned, unsigned, gpu_stream *s, void **params, void **) {
+    if (const int failed = lost()) return failed;
     gpu_launch_any(s, gpu_grid{x, y, z, threads}, f->kernel, params[0], ptx_kernel_params(f->ptx));
     return FAKE_OK;
 }

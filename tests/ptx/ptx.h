@@ -29,8 +29,9 @@ typedef enum ptx_contents {
 
 ptx_memory *ptx_memory_create(void); /* NULL: out of memory */
 void ptx_memory_free(ptx_memory *m); /* accepts NULL; does not free the added ranges */
-/* Kernels may access [p, p + n) until it is removed. False: out of memory. */
-bool ptx_memory_add(ptx_memory *m, const void *p, size_t n, ptx_contents contents);
+enum { PTX_HOST = 31 }; /* instead of a device: memory that kernels of all devices reach */
+/* Kernels may access [p, p + n), memory of a device, until it is removed. False: out of memory. */
+bool ptx_memory_add(ptx_memory *m, const void *p, size_t n, ptx_contents contents, int device);
 void ptx_memory_remove(ptx_memory *m, const void *p);
 /* Marks bytes as written by a copy from the host or a fill, or as copies of other bytes. */
 void ptx_memory_written(ptx_memory *m, const void *p, size_t n);
@@ -55,6 +56,7 @@ size_t ptx_kernel_params(const ptx_kernel *k); /* bytes of its parameters */
 typedef struct ptx_grid {
     uint32_t x, y, z; /* blocks */
     uint32_t threads; /* per block, a multiple of 32 */
+    uint32_t devices; /* a bit for each device whose memory the kernel reaches */
 } ptx_grid;
 
 /* Runs all blocks, one after the other. args: memory layout of the kernel's parameters. False: a

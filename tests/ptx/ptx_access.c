@@ -111,6 +111,11 @@ static uint8_t *bytes_of(ptx_warp *w, const ptx_insn *i, int lane, access a) {
         a.address |= SHARED_WINDOW;
     } else if (!r || a.address - r->start >= r->n) {
         r = b->last = ptx_memory_find(b->memory, a.address);
+        if (r && r->device != PTX_HOST && !(b->grid.devices >> r->device & 1)) {
+            ptx_fail(w, i, lane, "memory of device %d at 0x%llx, which the kernel does not reach",
+                     r->device, (unsigned long long)a.address);
+            return NULL;
+        }
     }
     const uint64_t at = r ? a.address - r->start : 0;
     if (!r || at > r->n || a.n > r->n - at) {

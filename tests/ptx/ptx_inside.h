@@ -73,6 +73,7 @@ uint32_t ptx_thread_of(ptx_tag tag); /* number within its block, or TAG_SEVERAL 
 
 typedef struct ptx_range {
     uint64_t start, n;
+    int device;            /* or PTX_HOST */
     ptx_tag *wrote, *read; /* [n] */
 } ptx_range;
 

@@ -48,8 +48,8 @@ static void set_tags(ptx_tag *tags, size_t n, ptx_tag tag) {
     for (size_t i = 0; i < n; i++) tags[i] = tag;
 }
 
-bool ptx_memory_add(ptx_memory *m, const void *p, size_t n, ptx_contents contents) {
-    ptx_range r = {.start = (uintptr_t)p, .n = n};
+bool ptx_memory_add(ptx_memory *m, const void *p, size_t n, ptx_contents contents, int device) {
+    ptx_range r = {.start = (uintptr_t)p, .n = n, .device = device};
     r.wrote = calloc(n + 1, sizeof *r.wrote);
     r.read = calloc(n + 1, sizeof *r.read);
     if (!r.wrote || !r.read) {
@@ -162,32 +162,42 @@ static ptx_tag merged(const ptx_order *o, ptx_tag before, ptx_tag now) {
     return now & (before | ~(ptx_tag)TAG_ATOMIC); /* atomic if all reads are */
 }
 
-/* Neighbouring bytes mostly have equal tags, for which the result of the check is reused. */
+static bool alike(const ptx_tag *tags, uint32_t n) {
+    ptx_tag differ = 0;
+    for (uint32_t i = 0; i < n; i++) differ |= tags[i] ^ tags[0];
+    return differ == 0;
+}
+
+/* The bytes of an access mostly have equal tags, which are checked once. */
+static uint32_t run_of(const ptx_tag *a, const ptx_tag *b, uint32_t n) {
+    uint32_t i = 1;
+    if (alike(a, n) && alike(b, n)) return n;
+    while (i < n && a[i] == a[0] && b[i] == b[0]) i++;
+    return i;
+}
+
 enum ptx_verdict ptx_note_read(const ptx_order *o, const ptx_range *r, uint64_t at, uint32_t n,
                                ptx_tag tag, ptx_other *other) {
     const ptx_tag *wrote = r->wrote + (at - r->start);
     ptx_tag *read = r->read + (at - r->start);
-    ptx_tag was = 0, becomes = 0;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0, n_run; i < n; i += n_run) {
+        n_run = run_of(wrote + i, read + i, n - i);
         if (wrote[i] == 0) return ACCESS_UNDEFINED;
-        if (i == 0 || wrote[i] != wrote[i - 1])
-            if (conflicts(o, wrote[i], tag, other)) return ACCESS_RACE;
-        if (i == 0 || read[i] != was) becomes = merged(o, was = read[i], tag);
-        read[i] = becomes;
+        if (conflicts(o, wrote[i], tag, other)) return ACCESS_RACE;
+        set_tags(read + i, n_run, merged(o, read[i], tag));
     }
     return ACCESS_FINE;
 }
 
 enum ptx_verdict ptx_note_write(const ptx_order *o, const ptx_range *r, uint64_t at, uint32_t n,
                                 ptx_tag tag, ptx_other *other) {
-    ptx_tag *wrote = r->wrote + (at - r->start), was = 0;
+    ptx_tag *wrote = r->wrote + (at - r->start);
     const ptx_tag *read = r->read + (at - r->start);
-    for (uint32_t i = 0; i < n; i++) {
-        if (i == 0 || wrote[i] != was)
-            if (conflicts(o, was = wrote[i], tag, other)) return ACCESS_RACE;
-        if (i == 0 || read[i] != read[i - 1])
-            if (conflicts(o, read[i], tag, other)) return ACCESS_RACE;
-        wrote[i] = tag;
+    for (uint32_t i = 0, n_run; i < n; i += n_run) {
+        n_run = run_of(wrote + i, read + i, n - i);
+        if (conflicts(o, wrote[i], tag, other) || conflicts(o, read[i], tag, other))
+            return ACCESS_RACE;
+        set_tags(wrote + i, n_run, tag);
     }
     return ACCESS_FINE;
 }

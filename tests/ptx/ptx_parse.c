@@ -44,7 +44,7 @@ static void read_global(ptx_reader *r, ptx_module *m) {
     if (!ptx_symbols_add(&m->globals, s)) {
         free(bytes);
         ptx_wrong(r, "no memory", NULL);
-    } else if (!ptx_memory_add(m->memory, bytes, v.n_bytes, PTX_DEFINED)) {
+    } else if (!ptx_memory_add(m->memory, bytes, v.n_bytes, PTX_DEFINED, PTX_HOST)) {
         ptx_wrong(r, "no memory", NULL);
     }
 }

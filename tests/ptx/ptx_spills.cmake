@@ -1,10 +1,13 @@
 # Assembles the kernels for one architecture and reads what ptxas says: none may spill registers,
-# since a spilled register is memory traffic in kernels that are bound by memory. A few words are
-# allowed: kernels with branches within branches, as the slow paths of divisions are, report 8 to 24
-# bytes with most registers free; Turing's attention of prompts lacks nine of 255.
+# since a spilled register is memory traffic in kernels that are bound by memory. Exceptions, as
+# architectures, a part of the kernel's name, and bytes:
+#   - Turing has no asynchronous copies: registers hold the keys or values on their way, and prefill
+#     attention lacks up to nine of 255.
+#   - ptxas limits the product of Q2_K and Q3_K experts to 80 registers, for three blocks per
+#     multiprocessor. With two blocks it takes 122: a word of spills costs less.
 #   -DPTXAS= -DFILES=pattern -DARCH=80
+set(exceptions "75 11tile_kernel 52" "[0-9]+ 13expert_kernelI9gpu_q23_kILb1E 8")
 file(GLOB files ${FILES})
-set(most 52) # bytes
 set(n_kernels 0)
 set(problems "")
 foreach(file IN LISTS files)
@@ -18,6 +21,15 @@ foreach(file IN LISTS files)
     foreach(line IN LISTS lines)
         if(line MATCHES "Compiling entry function '([^']*)'")
             set(kernel "${CMAKE_MATCH_1}")
+            set(most 0)
+            foreach(exception IN LISTS exceptions)
+                separate_arguments(row UNIX_COMMAND "${exception}")
+                list(GET row 0 archs)
+                list(GET row 1 name)
+                if(ARCH MATCHES "^${archs}$" AND kernel MATCHES "${name}")
+                    list(GET row 2 most)
+                endif()
+            endforeach()
         elseif(line MATCHES "([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads")
             math(EXPR n_kernels "${n_kernels} + 1")
             if(CMAKE_MATCH_1 GREATER most OR CMAKE_MATCH_2 GREATER most)
@@ -32,4 +44,4 @@ endforeach()
 if(problems OR n_kernels EQUAL 0)
     message(FATAL_ERROR "registers are spilled for sm_${ARCH}:${problems}")
 endif()
-message("${n_kernels} kernels for sm_${ARCH}, none spills more than ${most} bytes")
+message("${n_kernels} kernels for sm_${ARCH}, no spills but the exceptions")

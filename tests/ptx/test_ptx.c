@@ -34,12 +34,12 @@ static bool run(const char *body, uint32_t *data, size_t n_defined, uint32_t blo
     ptx_memory *memory = ptx_memory_create();
     assert_non_null(memory);
     error->text[0] = '\0';
-    assert_true(ptx_memory_add(memory, data, N_WORDS * sizeof *data, PTX_UNDEFINED));
+    assert_true(ptx_memory_add(memory, data, N_WORDS * sizeof *data, PTX_UNDEFINED, 0));
     ptx_memory_written(memory, data, n_defined * sizeof *data);
     ptx_module *m = ptx_module_parse("test.ptx", text, memory, error);
     ptx_kernel *k = m ? ptx_module_kernel(m, "test", error) : NULL;
-    const bool fine = k &&
-                      ptx_launch(k, (ptx_grid){blocks, 1, 1, threads}, &data, sizeof data, error);
+    const bool fine = k && ptx_launch(k, (ptx_grid){blocks, 1, 1, threads, 1}, &data, sizeof data,
+                                      error);
     ptx_module_free(m);
     ptx_memory_free(memory);
     return fine;
@@ -68,18 +68,19 @@ static void expect_fine(const char *body, uint32_t *data, size_t n_defined, uint
 /* Sizes of a grid and a block that a driver refuses. */
 static void test_launch_limits(void **state) {
     (void)state;
-    static const ptx_grid grids[] = {{0x80000000u, 1, 1, 32}, {1, 65536, 1, 32}, {1, 1, 65536, 32},
-                                     {1, 1, 0, 32},           {1, 1, 1, 1056},   {1, 65535, 1, 32}};
+    static const ptx_grid grids[] = {{0x80000000u, 1, 1, 32, 1}, {1, 65536, 1, 32, 1},
+                                     {1, 1, 65536, 32, 1},       {1, 1, 0, 32, 1},
+                                     {1, 1, 1, 1056, 1},         {1, 65535, 1, 32, 1}};
     static const char *const bodies[] = {"", ".shared .align 4 .b8 more[45056];",
                                          ".shared .align 4 .b8 more[45060];"};
     enum { N_GRIDS = sizeof grids / sizeof *grids, N_BODIES = sizeof bodies / sizeof *bodies };
     uint32_t *data = calloc(N_WORDS, sizeof *data);
     ptx_memory *memory = ptx_memory_create();
     assert_non_null(data);
-    assert_true(ptx_memory_add(memory, data, N_WORDS * sizeof *data, PTX_DEFINED));
+    assert_true(ptx_memory_add(memory, data, N_WORDS * sizeof *data, PTX_DEFINED, 0));
     for (int i = 0; i < N_GRIDS + N_BODIES; i++) {
         const bool sized = i < N_GRIDS, fine = i == N_GRIDS - 1 || i == N_GRIDS || i == N_GRIDS + 1;
-        const ptx_grid grid = sized ? grids[i] : (ptx_grid){1, 1, 1, 1024};
+        const ptx_grid grid = sized ? grids[i] : (ptx_grid){1, 1, 1, 1024, 1};
         ptx_error error = {""};
         char text[8192];
         snprintf(text, sizeof text, "%s%s\tret;\n}\n", head, bodies[sized ? 0 : i - N_GRIDS]);
@@ -93,6 +94,35 @@ static void test_launch_limits(void **state) {
     }
     ptx_memory_free(memory);
     free(data);
+}
+
+/* Kernels reach memory of their device, of its peers, and of the host. */
+static void test_devices(void **state) {
+    (void)state;
+    static const struct {
+        int device;
+        uint32_t reached;
+        bool fine;
+    } cases[] = {{0, 1, true}, {0, 2, false}, {1, 1, false}, {1, 3, true}, {PTX_HOST, 1, true}};
+    char text[8192];
+    snprintf(text, sizeof text, "%s\tst.global.u32 [%%rd3], %%r1;\n\tret;\n}\n", head);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t *data = calloc(32, sizeof *data);
+        ptx_memory *memory = ptx_memory_create();
+        ptx_error error = {""};
+        const ptx_grid grid = {1, 1, 1, 32, cases[i].reached};
+        assert_non_null(data);
+        assert_true(ptx_memory_add(memory, data, 32 * sizeof *data, PTX_DEFINED, cases[i].device));
+        ptx_module *m = ptx_module_parse("test.ptx", text, memory, &error);
+        ptx_kernel *k = m ? ptx_module_kernel(m, "test", &error) : NULL;
+        if (!k) fail_msg("%s", error.text);
+        assert_int_equal(ptx_launch(k, grid, &data, sizeof data, &error), cases[i].fine);
+        if (!cases[i].fine) assert_non_null(strstr(error.text, "which the kernel does not reach"));
+        assert_int_equal(data[31], cases[i].fine ? 31 : 0);
+        ptx_module_free(m);
+        ptx_memory_free(memory);
+        free(data);
+    }
 }
 
 /* ---- faults ---------------------------------------------------------------------------------- */
@@ -494,6 +524,7 @@ static void test_mma(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_launch_limits),
+                                       cmocka_unit_test(test_devices),
                                        cmocka_unit_test(test_misaligned),
                                        cmocka_unit_test(test_out_of_bounds),
                                        cmocka_unit_test(test_uninitialized),

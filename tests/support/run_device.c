@@ -6,13 +6,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 bool run_device_open(int argc, char **argv, uint32_t wait_ms, gpu_library *library,
                      gpu_device **device, int *status) {
-    const char *name = "sim", *folder = NULL;
+    const char *name = "sim", *folder = NULL, *only = getenv("CASE_ONLY");
+    if (only) cmocka_set_test_filter(only);
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--device") == 0) name = argv[i + 1];
         if (strcmp(argv[i], "--folder") == 0) folder = argv[i + 1];

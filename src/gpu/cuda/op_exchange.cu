@@ -147,8 +147,9 @@ static __device__ __forceinline__ void receive_column(const gpu_receive &a, int6
         y[i] = a.set ? one[i] : y[i] + one[i];
 }
 
-/* One block per column; each block waits. */
-static __global__ void __launch_bounds__(THREADS) receive_kernel(receive_args a) {
+/* One block per column; each block waits. For two blocks per multiprocessor, which ptxas would
+ * choose, registers would spill. */
+static __global__ void GPU_BOUNDS(THREADS, 1) receive_kernel(receive_args a) {
     gpu_begin();
     GPU_SHARED(receive_shared, shared);
     for (int64_t i = threadIdx.x; a.r.clear && i < a.r.n; i += THREADS)

@@ -29,6 +29,8 @@ typedef struct driver_slot {
 typedef struct driver_vendor {
     const char *name;         /* "cuda" */
     const char *libraries[4]; /* the first one that is there; NULL after the last */
+    const char *oldest;       /* version of the driver that has all of driver_calls */
+    const char *access;       /* what to do about DRIVER_NO_ACCESS; begins with ": " */
     int attribute_major, attribute_minor, attribute_units, attribute_integrated;
     int attribute_clock, attribute_bus; /* of memory: kHz, bits */
     int first_index;                    /* of its devices in driver_late */
@@ -78,8 +80,8 @@ bool driver_use(gpu_device *d);
 pi_status driver_status(gpu_device *d, pi_error *err);
 
 /* driver_images.c. Loads all kernels of a device, whose context is current, to its slot.
- * capability: 89; arch: "sm_89". */
-pi_status driver_load_kernels(driver_vendor *v, int index, const char *arch, int capability,
+ * capability: 89; gpu: "sm_89". PI_ERR_UNSUPPORTED: the driver or the GPU is too old. */
+pi_status driver_load_kernels(driver_vendor *v, int index, const char *gpu, int capability,
                               const gpu_host *host, pi_error *err);
 
 /* driver_free_memory.c. Free bytes of a device of `total`; bus: "0000:01:00.0". */

@@ -12,6 +12,8 @@ enum {
     DRIVER_OK = 0,
     DRIVER_NO_MEMORY = 2,
     DRIVER_NO_DEVICE = 100,
+    DRIVER_OLD_FOR_PTX = 222, /* than the version of the PTX */
+    DRIVER_NO_ACCESS = 304,   /* the system refuses the device's nodes */
     DRIVER_NOT_FOUND = 500,
     DRIVER_NOT_READY = 600,
     DRIVER_HAS_PEER = 704

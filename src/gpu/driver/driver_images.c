@@ -3,6 +3,7 @@
  * file and architecture. */
 #include "driver_images.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "clock.h"
 #include "driver.h"
+#include "log.h"
 #include "mem.h"
 
 enum { MAX_FILES = 64, NAME_BYTES = 512 };
@@ -20,13 +22,16 @@ enum { OVERLAP_ARCH = 90 }; /* kernels of this and later ones wait by griddepcon
 /* Loading what was translated before takes less. */
 static const double TRANSLATION_S = 1.0;
 
-/* The newest architecture whose code runs on the device: PTX runs on its own and later ones. 0:
- * none. */
-static int best_arch(int capability) {
+/* The newest architecture up to `newest`: PTX runs on GPUs of its own architecture and later ones.
+ * 0: none. *n: its number of images. */
+static int best_arch(int newest, size_t *n) {
     int best = 0;
+    *n = 0;
     for (size_t i = 0; i < driver_n_images; i++) {
         const int arch = driver_images[i].arch;
-        if (arch <= capability && arch > best) best = arch;
+        if (arch > newest || arch < best) continue;
+        *n = arch > best ? 1 : *n + 1;
+        best = arch;
     }
     return best;
 }
@@ -47,8 +52,9 @@ static pi_status decompress(const driver_image *image, uint8_t *text, size_t n_t
                      image->file);
 }
 
+/* *result: the driver's. */
 static pi_status load_module(driver_vendor *v, const driver_image *image, driver_module *out,
-                             pi_error *err) {
+                             int *result, pi_error *err) {
     const uint8_t *size = image->end - 4;
     const size_t n_text = size[0] | (size_t)size[1] << 8 | (size_t)size[2] << 16 |
                           (size_t)size[3] << 24;
@@ -59,11 +65,38 @@ static pi_status load_module(driver_vendor *v, const driver_image *image, driver
     if (!text) return error_nomem(err, n_text + 1, image->file);
     text[n_text] = '\0';
     pi_status status = decompress(image, text, n_text, err);
-    const int e = status ? DRIVER_OK : v->calls.module_load(out, text, 2, options, values);
+    *result = status ? DRIVER_OK : v->calls.module_load(out, text, 2, options, values);
     mem_free(text);
-    if (e == DRIVER_OK) return status;
-    status = driver_error(v, err, e, "cannot load kernels");
+    if (*result == DRIVER_OK) return status;
+    status = driver_error(v, err, *result, "cannot load kernels");
     return log[0] ? error_prefix(err, status, "%s: %s", image->file, log) : status;
+}
+
+/* Loads the images of one architecture. After a second the driver must be translating, which may
+ * take a minute: a line says so, then reports of the progress follow. *result: the driver's. */
+static pi_status load_modules(driver_vendor *v, const char *gpu, int arch, size_t n,
+                              driver_module *modules, int *result, const gpu_host *host,
+                              pi_error *err) {
+    static const char stage[] = "translating kernels";
+    const double start = clock_seconds();
+    bool slow = false;
+    size_t n_loaded = 0;
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < driver_n_images && status == PI_OK; i++) {
+        if (driver_images[i].arch != arch) continue;
+        status = load_module(v, &driver_images[i], &modules[n_loaded++], result, err);
+        if (!slow && clock_seconds() - start > TRANSLATION_S) {
+            char line[160];
+            snprintf(line, sizeof line,
+                     "the driver translates the kernels for %s, once: this start takes longer",
+                     gpu);
+            host->warn(line);
+            slow = true;
+        }
+        if (slow && n_loaded < n) log_progress(stage, (double)n_loaded / (double)n);
+    }
+    if (slow) log_progress(stage, 1);
+    return status;
 }
 
 /* "_ZL26__device_stub__norm_kernel8gpu_norm" is the host's function of the kernel
@@ -99,33 +132,27 @@ static pi_status find_function(driver_vendor *v, const driver_kernel *k,
     return error_prefix(err, status, "%s", name);
 }
 
-static void warn_of_translation(const char *arch, const gpu_host *host) {
-    char line[160];
-    snprintf(line, sizeof line,
-             "the driver translates the kernels for %s, once: this start takes longer", arch);
-    host->warn(line);
-}
-
-pi_status driver_load_kernels(driver_vendor *v, int index, const char *arch, int capability,
+pi_status driver_load_kernels(driver_vendor *v, int index, const char *gpu, int capability,
                               const gpu_host *host, pi_error *err) {
     driver_slot *slot = &v->slots[index];
     driver_module modules[MAX_FILES];
     size_t n_modules = 0, last = 0;
-    const int best = best_arch(capability);
-    const double start = clock_seconds();
-    bool warned = false;
+    int result = DRIVER_OK, arch;
     pi_status status = PI_OK;
-    if (best == 0)
-        return error_set(err, PI_ERR_UNSUPPORTED, "no kernels for this GPU: %s: %s is too old",
-                         v->name, arch);
-    for (size_t i = 0; i < driver_n_images && n_modules < MAX_FILES && status == PI_OK; i++) {
-        if (driver_images[i].arch != best) continue;
-        status = load_module(v, &driver_images[i], &modules[n_modules++], err);
-        if (!warned && clock_seconds() - start > TRANSLATION_S) {
-            warn_of_translation(arch, host);
-            warned = true;
-        }
+    /* An older driver may know only the PTX of older architectures. */
+    for (arch = best_arch(capability, &n_modules); arch > 0;
+         arch = best_arch(arch - 1, &n_modules)) {
+        assert(n_modules <= MAX_FILES);
+        status = load_modules(v, gpu, arch, n_modules, modules, &result, host, err);
+        if (result != DRIVER_OLD_FOR_PTX) break;
     }
+    if (arch == 0 && result == DRIVER_OK)
+        return error_set(err, PI_ERR_UNSUPPORTED, "no kernels for this GPU: %s: %s is too old",
+                         v->name, gpu);
+    if (arch == 0)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "driver too old: %s: it cannot translate the kernels for %s: update it",
+                         v->name, gpu);
     const size_t n = driver_kernels ? driver_kernels->number + 1 : 0;
     driver_function *functions = status ? NULL : mem_alloc(n * sizeof *functions);
     if (!status && !functions) status = error_nomem(err, n * sizeof *functions, "kernels");
@@ -136,6 +163,6 @@ pi_status driver_load_kernels(driver_vendor *v, int index, const char *arch, int
         return status;
     }
     slot->functions = functions;
-    slot->overlaps = best >= OVERLAP_ARCH && v->calls.launch_with;
+    slot->overlaps = arch >= OVERLAP_ARCH && v->calls.launch_with;
     return PI_OK;
 }

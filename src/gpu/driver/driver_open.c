@@ -24,8 +24,8 @@ static pi_status find_calls(driver_vendor *v, void *library, pi_error *err) {
         memcpy((char *)&v->calls + rows[i].at, &f, sizeof f);
         if (!f && !rows[i].may)
             return error_set(err, PI_ERR_NOT_FOUND,
-                             "no device: %s: driver too old, without %s: update it", v->name,
-                             rows[i].symbol);
+                             "no device: %s: driver too old, without %s: update it to %s or later",
+                             v->name, rows[i].symbol, v->oldest);
     }
     return PI_OK;
 }
@@ -36,8 +36,8 @@ static pi_status start(driver_vendor *v, pi_error *err) {
     const int result = v->calls.init(0);
     if (result == DRIVER_OK && v->calls.version(&v->driver_version) == DRIVER_OK) return PI_OK;
     if (v->calls.error_text) v->calls.error_text(result, &why);
-    return error_set(err, PI_ERR_NOT_FOUND, "no device: %s: the driver says: %s (%d)", v->name,
-                     why ? why : "error", result);
+    return error_set(err, PI_ERR_NOT_FOUND, "no device: %s: the driver says: %s (%d)%s", v->name,
+                     why ? why : "error", result, result == DRIVER_NO_ACCESS ? v->access : "");
 }
 
 static void open_library(driver_vendor *v) {
@@ -56,6 +56,8 @@ static void open_library(driver_vendor *v) {
 static driver_vendor cuda = {
     .name = "cuda",
     .libraries = {"libcuda.so.1"},
+    .oldest = "470",
+    .access = ": check that the files /dev/nvidia* exist and that your user may open them",
     .attribute_units = 16,
     .attribute_integrated = 18,
     .attribute_clock = 36,
