@@ -1,6 +1,6 @@
 /* driver_images.c: the kernels of a device: PTX, which NVIDIA's driver translates for the GPU and
- * keeps translated (in ~/.nv/ComputeCache). The library has it compressed, an image for each source
- * file and architecture. */
+ * keeps translated (in ~/.nv/ComputeCache), or AMD's code objects. The library has them compressed,
+ * an image for each source file and target. */
 #include "driver_images.h"
 
 #include <stdio.h>
@@ -16,19 +16,42 @@
 enum { MAX_FILES = 64, NAME_BYTES = 512 };
 /* CUjit_option: where the translator says what is wrong. */
 enum { JIT_ERROR_LOG = 5, JIT_ERROR_LOG_BYTES = 6, LOG_BYTES = 400 };
-enum { OVERLAP_ARCH = 90 }; /* kernels of this and later ones wait by griddepcontrol */
+enum { OVERLAP_ARCH = 90 }; /* PTX of this and later ones waits by griddepcontrol */
 /* Loading what was translated before takes less. */
 static const double TRANSLATION_S = 1.0;
 
-/* The newest architecture whose code runs on the device: PTX runs on its own and later ones. 0:
- * none. */
-static int best_arch(int capability) {
-    int best = 0;
+/* The target whose images a device gets: of PTX the newest one that runs on it. NULL: none. */
+static const driver_image *best_target(const driver_vendor *v, const gpu_info *info) {
+    const int capability = 10 * info->capability_major + info->capability_minor;
+    const size_t n_name = strcspn(info->arch, ":"); /* "gfx90a:sramecc+:xnack-" */
+    const driver_image *best = NULL;
     for (size_t i = 0; i < driver_n_images; i++) {
-        const int arch = driver_images[i].arch;
-        if (arch <= capability && arch > best) best = arch;
+        const driver_image *image = &driver_images[i];
+        if (strcmp(image->vendor, v->name) != 0) continue;
+        if (v->amd && strlen(image->target) == n_name &&
+            strncmp(image->target, info->arch, n_name) == 0)
+            return image;
+        if (!v->amd && image->capability <= capability &&
+            (!best || image->capability > best->capability))
+            best = image;
     }
     return best;
+}
+
+bool driver_image_targets(const char *vendor, char text[DRIVER_TARGETS_TEXT]) {
+    size_t n = 0;
+    const char *file = NULL; /* every target has this one */
+    text[0] = '\0';
+    for (size_t i = 0; i < driver_n_images; i++) {
+        const driver_image *image = &driver_images[i];
+        if (strcmp(image->vendor, vendor) != 0) continue;
+        if (!file) file = image->file;
+        if (strcmp(image->file, file) != 0) continue;
+        if (n + strlen(image->target) + 2 > DRIVER_TARGETS_TEXT) break;
+        n += (size_t)snprintf(text + n, DRIVER_TARGETS_TEXT - n, "%s%s", n ? "," : "",
+                              image->target);
+    }
+    return n > 0;
 }
 
 /* Decompresses an image, whose text has n_text bytes. */
@@ -47,6 +70,8 @@ static pi_status decompress(const driver_image *image, uint8_t *text, size_t n_t
                      image->file);
 }
 
+/* HIP reads a code object also later, when a function is looked up: it stays in memory, as the
+ * module does. */
 static pi_status load_module(driver_vendor *v, const driver_image *image, driver_module *out,
                              pi_error *err) {
     const uint8_t *size = image->end - 4;
@@ -59,8 +84,10 @@ static pi_status load_module(driver_vendor *v, const driver_image *image, driver
     if (!text) return error_nomem(err, n_text + 1, image->file);
     text[n_text] = '\0';
     pi_status status = decompress(image, text, n_text, err);
-    const int e = status ? DRIVER_OK : v->calls.module_load(out, text, 2, options, values);
-    mem_free(text);
+    const int e = status   ? DRIVER_OK
+                  : v->amd ? v->calls.module_load(out, text, 0, NULL, NULL)
+                           : v->calls.module_load(out, text, 2, options, values);
+    if (!v->amd || status || e != DRIVER_OK) mem_free(text);
     if (e == DRIVER_OK) return status;
     status = driver_error(v, err, e, "cannot load kernels");
     return log[0] ? error_prefix(err, status, "%s: %s", image->file, log) : status;
@@ -106,23 +133,27 @@ static void warn_of_translation(const char *arch, const gpu_host *host) {
     host->warn(line);
 }
 
-pi_status driver_load_kernels(driver_vendor *v, int index, const char *arch, int capability,
+pi_status driver_load_kernels(driver_vendor *v, int index, const gpu_info *info,
                               const gpu_host *host, pi_error *err) {
     driver_slot *slot = &v->slots[index];
     driver_module modules[MAX_FILES];
     size_t n_modules = 0, last = 0;
-    const int best = best_arch(capability);
+    const driver_image *best = best_target(v, info);
     const double start = clock_seconds();
     bool warned = false;
     pi_status status = PI_OK;
-    if (best == 0)
-        return error_set(err, PI_ERR_UNSUPPORTED, "no kernels for this GPU: %s: %s is too old",
-                         v->name, arch);
+    if (!best) {
+        char targets[DRIVER_TARGETS_TEXT];
+        driver_image_targets(v->name, targets);
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "no kernels for this GPU: %s: %s: this build has them for %s", v->name,
+                         info->arch, targets);
+    }
     for (size_t i = 0; i < driver_n_images && n_modules < MAX_FILES && status == PI_OK; i++) {
-        if (driver_images[i].arch != best) continue;
+        if (strcmp(driver_images[i].target, best->target) != 0) continue; /* vendors differ */
         status = load_module(v, &driver_images[i], &modules[n_modules++], err);
-        if (!warned && clock_seconds() - start > TRANSLATION_S) {
-            warn_of_translation(arch, host);
+        if (!warned && !v->amd && clock_seconds() - start > TRANSLATION_S) {
+            warn_of_translation(info->arch, host);
             warned = true;
         }
     }
@@ -136,6 +167,6 @@ pi_status driver_load_kernels(driver_vendor *v, int index, const char *arch, int
         return status;
     }
     slot->functions = functions;
-    slot->overlaps = best >= OVERLAP_ARCH && v->calls.launch_with;
+    slot->overlaps = best->capability >= OVERLAP_ARCH && v->calls.launch_with;
     return PI_OK;
 }
