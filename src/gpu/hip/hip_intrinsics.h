@@ -121,9 +121,11 @@ static __device__ __forceinline__ void gpu_copy16_begin(gpu_copy16 &copy, void *
 template <int N> static __device__ __forceinline__ void gpu_copy16_end(gpu_copy16 (&copy)[N]) {
     GPU_UNROLL
     for (int i = 0; i < N; i++) {
+        /* word by word: a choice between two structs would put both in memory */
         const uint4 v = copy[i].v;
-        const uint4 zeros = {0, 0, 0, 0};
-        *static_cast<uint4 *>(copy[i].to) = copy[i].there ? v : zeros;
+        const uint32_t mask = copy[i].there ? ~0u : 0u;
+        *static_cast<uint4 *>(copy[i].to) = make_uint4(v.x & mask, v.y & mask, v.z & mask,
+                                                       v.w & mask);
     }
 }
 /* Tells the compiler that an address read from memory is in global memory. */
