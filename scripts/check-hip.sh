@@ -1,6 +1,7 @@
 #!/bin/bash
-# Compiles the GPU sources as HIP with a current clang, for every AMD family that they support, and
-# reports errors of the language, unknown names and instructions that a family lacks. Then it makes
+# Compiles the kernels for AMD with a current clang, as the build does (src/gpu/driver), for every
+# family that they support, and reports errors of the language, unknown names and instructions that a
+# family lacks. Then it makes
 # machine code of all kernels, for one family of each kind: no kernel may spill registers to memory,
 # matrix kernels must use matrix instructions where the family has them, a block must release the
 # stores of its waves, and loads of rows must overlap. It needs no GPU and takes a quarter of an hour
@@ -8,15 +9,12 @@
 #   check-hip.sh [--quick] [family...]    --quick: no machine code; with families: machine code of all
 #   check-hip.sh --brief                  a minute: all sources for one family, for the others only the
 #                                         files in which families differ; machine code of loads only
-# Debian: needs clang-19 and the headers of libamdhip64-dev, which `--install` installs.
+# Needs nothing but clang-19.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export CLANG=${CLANG:-clang-19}
-if [ "${1:-}" = --install ]; then
-    exec apt-get install -y --no-install-recommends clang-19 libamdhip64-dev
-fi
 if ! command -v "$CLANG" >/dev/null; then
-    echo "no $CLANG: scripts/check-hip.sh --install, or name one in CLANG" >&2
+    echo "no $CLANG: install it, or name one in CLANG" >&2
     [ "${1:-}" = --brief ] && exit 77 # a skipped test
     exit 1
 fi
@@ -31,52 +29,12 @@ export work
 trap 'rm -r "$work"' EXIT
 
 compile() { # arch file options...
-    "$CLANG" -x hip -std=c++17 --cuda-device-only --offload-arch="$1" -nogpulib -DGPU_HIP -Wall \
-        -Wno-unused-result -Isrc/gpu -Isrc/gpu/cuda -Isrc/gpu/hip -Isrc/base -Isrc/base/os -Isrc/quant "${@:3}" "$2"
+    "$CLANG" -x hip -std=c++17 --cuda-device-only --offload-arch="$1" --rocm-path=/nowhere -nogpuinc \
+        -nogpulib -mcode-object-version=4 -fno-math-errno -DGPU_CLANG -DGPU_HIP -Wall -Isrc/gpu \
+        -Isrc/gpu/cuda -Isrc/gpu/hip -Isrc/gpu/driver -Isrc/base -Isrc/base/os -Isrc/quant -Iinclude \
+        "${@:3}" "$2"
 }
 
-# Replacements for the functions of AMD's device library, which is not installed here: calls would
-# spill registers to memory. Each function has about the size of the original.
-cat >"$work/library.h" <<'END'
-#define LIBRARY extern "C" __attribute__((device)) inline
-LIBRARY unsigned long __ockl_get_local_id(unsigned) { return __builtin_amdgcn_workitem_id_x(); }
-LIBRARY unsigned long __ockl_get_group_id(unsigned i) {
-    return i == 0   ? __builtin_amdgcn_workgroup_id_x()
-           : i == 1 ? __builtin_amdgcn_workgroup_id_y()
-                    : __builtin_amdgcn_workgroup_id_z();
-}
-LIBRARY unsigned long __ockl_get_local_size(unsigned) { return __builtin_amdgcn_workgroup_size_x(); }
-LIBRARY unsigned long __ockl_get_num_groups(unsigned i) {
-    return ((const unsigned *)(const void *)__builtin_amdgcn_dispatch_ptr())[3 + i];
-}
-LIBRARY float __ocml_rint_f32(float x) { return __builtin_rintf(x); }
-LIBRARY float __ocml_log_f32(float x) { return __builtin_logf(x); }
-LIBRARY float __ocml_log1p_f32(float x) {
-    const float u = 1.0f + x;
-    return u == 1.0f ? x : __builtin_logf(u) * (x / (u - 1.0f));
-}
-LIBRARY float __ocml_tanh_f32(float x) {
-    const float y = __builtin_fabsf(x), s = x * x;
-    const float p = -0.333f + s * (0.133f + s * (-0.0538f + s * (0.0209f + s * -0.00577f)));
-    if (y < 0.625f) return x + x * s * p;
-    return __builtin_copysignf(1.0f - 2.0f / (__builtin_expf(2.0f * y) + 1.0f), x);
-}
-LIBRARY double ocml_sine(double x, int quarter) {
-    const double turns = __builtin_rint(x * 0.63661977236758134), r = x - turns * 1.5707963267948966;
-    const double s = r * r, sine = r * (1 + s * (-1.0 / 6 + s * (1.0 / 120 - s / 5040)));
-    const double cosine = 1 + s * (-0.5 + s * (1.0 / 24 + s * (-1.0 / 720 + s / 40320)));
-    const int q = (int)turns + quarter;
-    return (q & 2 ? -1.0 : 1.0) * (q & 1 ? cosine : sine);
-}
-LIBRARY double __ocml_sin_f64(double x) { return ocml_sine(x, 0); }
-LIBRARY double __ocml_cos_f64(double x) { return ocml_sine(x, 1); }
-#include <hip/hip_runtime.h>
-LIBRARY void __atomic_work_item_fence(__cl_mem_fence_flags, __memory_order, __memory_scope scope) {
-    if (scope == __memory_scope_work_group) __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");
-    else if (scope == __memory_scope_device) __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "agent");
-    else __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "");
-}
-END
 cat >"$work/order.cu" <<'END'
 #include "gpu_kernel.h"
 __global__ void __launch_bounds__(256) order_kernel(float *x, int32_t *arrived) {
@@ -99,7 +57,7 @@ END
 # to other blocks (order: gpu_is_last) or to the host (send: gpu_send_end): on gfx90a and gfx94x a
 # barrier alone does not wait.
 check_order() { # arch name
-    if compile "$1" "$work/$2.cu" -O3 -S -o "$work/$1.$2.s" -include "$work/library.h" \
+    if compile "$1" "$work/$2.cu" -O3 -S -o "$work/$1.$2.s" \
         -Wno-unused-function &&
         sed -n '/\(global\|flat\)_store/,/s_barrier/p; /s_barrier/q' "$work/$1.$2.s" |
         grep -qE 'vmcnt\(0\)|vscnt null, 0x0|storecnt 0x0'; then
@@ -113,8 +71,7 @@ check_order() { # arch name
 # behind each load they reach a fraction of the memory's bandwidth (gpu_pin). Kernels for eight
 # tokens load one unit at a time, so a quarter of all may have fewer than four.
 check_loads() { # arch
-    compile "$1" src/gpu/cuda/op_down.cu -O3 -DNDEBUG -S -o "$work/$1.loads.s" \
-        -include "$work/library.h" -Wno-unused-function -Wno-pass-failed &&
+    compile "$1" src/gpu/cuda/op_down.cu -O3 -DNDEBUG -S -o "$work/$1.loads.s" -Wno-pass-failed &&
         awk -v arch="$1" '
             function finish() { if (most > 0) { n++; if (most >= 4) good++ }; most = now = 0 }
             /^[A-Za-z_][A-Za-z0-9_$.]*:/ { finish() }
@@ -133,7 +90,7 @@ check_code() { # arch file
     local name code wanted=0 found
     name=$1.$(basename "$2" .cu)
     code=$work/$name.s
-    compile "$1" "$2" -O3 -DNDEBUG -S -o "$code" -include "$work/library.h" -Wno-pass-failed \
+    compile "$1" "$2" -O3 -DNDEBUG -S -o "$code" -Wno-pass-failed \
         2>"$work/$name.err" || { echo "$name: NO CODE"; cat "$work/$name.err"; return; }
     [[ $1 =~ ^gfx(908|90a|94|11|120) && $2 =~ op_(matmul|attention_tile) ]] && wanted=1
     found=$(grep -cE 'v_(mfma|wmma)_f32_16x16x' "$code")
@@ -169,7 +126,7 @@ export -f compile check_code check_language check_loads check_order
 {
     for arch in $archs; do
         case $brief:$arch in
-        :* | "$brief:$brief") echo check_language "$arch" src/gpu/cuda/*.cu ;;
+        :* | "$brief:$brief") echo check_language "$arch" src/gpu/cuda/op_*.cu ;;
         # the clock, loads past the caches and byte products; matrix instructions
         *:gfx908 | *:gfx9[04][a2] | *:gfx12*)
             echo check_language "$arch" src/gpu/cuda/op_{exchange,matvec,attention_tile}.cu ;;

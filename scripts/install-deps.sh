@@ -2,10 +2,10 @@
 # Installs the missing packages for builds and tests. When nothing is missing, it prints nothing and
 # uses no network. Plain POSIX sh: a fresh machine may have neither compiler nor CMake.
 #   scripts/install-deps.sh           for `make run`
-#   scripts/install-deps.sh --gpu     also for `make`: clang, for the kernels of NVIDIA's GPUs
+#   scripts/install-deps.sh --gpu     also for `make`: clang and its linker, for the kernels of GPUs
 #   scripts/install-deps.sh --tests   also for `make test`
 #   scripts/install-deps.sh --cpus    also for `make test-cpus`: an emulator of older CPUs
-#   scripts/install-deps.sh --kernels also for `make test-kernels`: clang, headers of AMD's GPUs
+#   scripts/install-deps.sh --kernels also for `make test-kernels`: the same
 #   scripts/install-deps.sh --arm     for `make test-arm`: a cross compiler, an emulator, and two
 #                                     libraries for arm64 (Debian and Ubuntu only)
 set -eu
@@ -29,7 +29,6 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 # Required for any build; the lists below also have packages for some models and for tests.
 has_compiler() { have cc || have gcc || have clang; }
-has_clang() { have clang-19 || have clang-20 || have clang-21 || have clang-18 || have clang-17 || have clang-16; }
 has_builder() { have ninja || have make; }
 has_library() { have pkg-config && pkg-config --exists "$1"; }
 
@@ -80,11 +79,13 @@ if have apt-get && have dpkg-query; then
     fi
     # Releases that have the packages.
     [ "$gpu$kernels" = nono ] || has_library zlib || want zlib1g-dev
-    case $gpu:$kernels:$(. /etc/os-release && echo "${VERSION_CODENAME:-}") in
-    yes:*:bookworm | yes:*:trixie | yes:*:noble) has_clang || want clang-19 ;;
-    *:yes:bookworm | *:yes:trixie)
-        have clang-19 || want clang-19
-        want libamdhip64-dev ;;
+    case $gpu$kernels:$(. /etc/os-release && echo "${VERSION_CODENAME:-}") in
+    *yes*:bookworm | *yes*:trixie | *yes*:noble)
+        version=19
+        for found in 16 17 18 21 20 19; do ! have "clang-$found" || version=$found; done
+        want "clang-$version"
+        # Only code for AMD's GPUs is linked.
+        [ "$kernels" = no ] && ! [ -e /dev/kfd ] || want "lld-$version" ;;
     esac
     [ -n "$missing" ] || exit 0
     echo "installing:$missing" >&2

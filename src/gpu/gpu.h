@@ -173,16 +173,9 @@ typedef struct gpu_backend {
     gpu_ops ops;
 } gpu_backend;
 
-/* Exported symbols of a backend. GPU_ENTRY returns its table. Where the runtime would abort the
- * process on a GPU that the build has no code for: GPU_TARGETS lists the GPUs that the build has
- * code for; GPU_SHOW hides all GPUs except the given numbers ("0,2") from the runtime, before its
- * first call, unless the environment already has such a list. */
-#define GPU_ENTRY   "powerinfer_gpu_backend"
-#define GPU_TARGETS "powerinfer_gpu_targets"
-#define GPU_SHOW    "powerinfer_gpu_show"
+/* The symbol of a backend's shared object that returns its table. */
+#define GPU_ENTRY "powerinfer_gpu_backend"
 typedef const gpu_backend *(*gpu_entry)(void);
-typedef const char *(*gpu_targets)(void);
-typedef void (*gpu_show)(const char *visible);
 
 /* ---- flags, on the host --------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
-/* gpu_kfd.h: lists AMD's GPUs from the files of the kernel driver, without the HIP runtime: older
- * runtimes abort the process in their first call when the build has no code for one of the GPUs. */
+/* gpu_kfd.h: lists AMD's GPUs from the files of the kernel driver, before the HIP runtime starts:
+ * GPUs for which the build has no code, such as one inside a CPU, are hidden from the runtime. */
 #ifndef GPU_GPU_KFD_H
 #define GPU_GPU_KFD_H
 

@@ -6,13 +6,12 @@
 #include "dynlib.h"
 #include "file.h"
 #include "gpu.h"
-#include "gpu_kfd.h"
 #include "log.h"
 #include "mem.h"
 #include "os_file.h"
 #include "powerinfer.h"
 
-#if GPU_BUILT_CUDA
+#if GPU_BUILT_CUDA || GPU_BUILT_HIP
 #include "driver_backend.h"
 #endif
 
@@ -64,15 +63,6 @@ static pi_status open_file(const char *path, const char *name, gpu_library *out,
                            "has %d (%zu bytes): install both from the same release",
                            path, b->version, b->size, GPU_VERSION, sizeof *b);
     }
-    /* Runs before the first call of the GPU runtime: opening the library makes no such call. */
-    gpu_targets targets = (gpu_targets)dynlib_symbol(handle, GPU_TARGETS);
-    gpu_show show = (gpu_show)dynlib_symbol(handle, GPU_SHOW);
-    if (!status && targets) {
-        char visible[GPU_KFD_VISIBLE];
-        status = gpu_kfd_check(GPU_KFD_FOLDER, targets(), visible, err);
-        if (status) status = error_prefix(err, status, "backend %s is not used", name);
-        if (!status && visible[0] && show) show(visible);
-    }
     if (status) {
         dynlib_close(handle);
         return status;
@@ -99,7 +89,7 @@ pi_status gpu_library_open(const char *name, const char *folder, gpu_library *ou
     const int n_below = (int)(sizeof below / sizeof below[0]);
     bool found = false;
     *out = (gpu_library){0};
-#if GPU_BUILT_CUDA /* in this library */
+#if GPU_BUILT_CUDA || GPU_BUILT_HIP /* in this library */
     out->backend = driver_backend(name);
     if (out->backend) return PI_OK;
 #endif

@@ -18,8 +18,10 @@ enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 };
 typedef struct vendor_row {
     const char *backend, *vendor;
     const char *driver; /* exists when the kernel driver is loaded */
-    const char *version, *gpus, *node, *library;
-    const char *access; /* how users get access to the node */
+    const char *version, *gpus, *node;
+    const char *libraries[4]; /* the first that is there; NULL after the last */
+    const char *package;      /* that has the library */
+    const char *access;       /* how users get access to the node */
 } vendor_row;
 
 static const vendor_row vendors[] = {
@@ -29,7 +31,8 @@ static const vendor_row vendors[] = {
      .version = "/proc/driver/nvidia/version",
      .gpus = "/proc/driver/nvidia/gpus",
      .node = "/dev/nvidiactl",
-     .library = "libcuda.so.1",
+     .libraries = {"libcuda.so.1"},
+     .package = "the library of the same version, such as Debian's libcuda1",
      .access = "add your user to the group that owns it, often video, and log in again"},
     {.backend = "hip",
      .vendor = "AMD",
@@ -37,6 +40,8 @@ static const vendor_row vendors[] = {
      .version = "/sys/module/amdgpu/version",
      .gpus = GPU_KFD_FOLDER,
      .node = "/dev/kfd",
+     .libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"},
+     .package = "ROCm's HIP runtime, such as Debian's libamdhip64-5",
      .access = "add your user to the groups render and video, and log in again"},
 };
 
@@ -47,6 +52,11 @@ static const vendor_row *find_vendor(const char *backend) {
     for (size_t i = 0; i < sizeof vendors / sizeof *vendors; i++)
         if (strcmp(vendors[i].backend, backend) == 0) return &vendors[i];
     return NULL;
+}
+
+const char *const *gpu_driver_libraries(const char *backend) {
+    const vendor_row *v = find_vendor(backend);
+    return v ? v->libraries : NULL;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -105,15 +115,19 @@ static void find_node(const char *root, gpu_presence *out) {
         add_failure(out, "open", out->node, os_error_text(out->node_problem, text, sizeof text));
 }
 
-static void find_library(const char *root, gpu_presence *out) {
-    char path[OS_PATH_MAX];
-    pi_error why;
-    void *handle = NULL;
-    if (!join(path, root, root[0] ? "/" : "")) return;
-    snprintf(path + strlen(path), sizeof path - strlen(path), "%s", out->library);
-    out->library_missing = dynlib_open(path, &handle, &why) != PI_OK;
-    if (out->library_missing) add_failure(out, "load", out->library, why.message);
-    dynlib_close(handle);
+static void find_library(const char *root, const vendor_row *v, gpu_presence *out) {
+    pi_error why, first = {0};
+    out->library_missing = true;
+    for (int i = 0; v->libraries[i] && out->library_missing; i++) {
+        char path[OS_PATH_MAX];
+        void *handle = NULL;
+        if (!join(path, root, root[0] ? "/" : "")) return;
+        snprintf(path + strlen(path), sizeof path - strlen(path), "%s", v->libraries[i]);
+        out->library_missing = dynlib_open(path, &handle, &why) != PI_OK;
+        if (i == 0) first = why;
+        dynlib_close(handle);
+    }
+    if (out->library_missing) add_failure(out, "load", out->library, first.message);
 }
 
 void gpu_presence_find(const char *root, const gpu_backend_row *row, gpu_presence *out) {
@@ -132,12 +146,12 @@ void gpu_presence_find(const char *root, const gpu_backend_row *row, gpu_presenc
         out->node = NULL;
         return;
     }
-    out->library = v->library;
+    out->library = v->libraries[0];
     read_version(root, v->version, out->version);
     if (!out->windows && join(path, root, v->gpus))
         out->n_gpus = strcmp(v->backend, "hip") == 0 ? gpu_kfd_count(path) : count_names(path);
     find_node(root, out);
-    if (out->library) find_library(root, out);
+    find_library(root, v, out);
 }
 
 /* ---- reasons --------------------------------------------------------------------------------- */
@@ -175,8 +189,8 @@ static void explain_driver(const gpu_presence *p, const vendor_row *v, const cha
                   "driver: install that on Windows",
                   p->library);
     else if (p->library_missing)
-        error_set(err, PI_ERR_DEVICE, "driver library missing: %s: install the one of the %s",
-                  p->library, driver);
+        error_set(err, PI_ERR_DEVICE, "driver library missing: %s: for the %s install %s",
+                  p->library, driver, v->package);
     else
         error_set(err, PI_ERR_DEVICE, "%.350s (%s)", why, driver);
 }

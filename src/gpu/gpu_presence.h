@@ -21,11 +21,15 @@ typedef struct gpu_presence {
     int n_gpus;                     /* that the driver lists; -1: unknown */
     const char *node;               /* that programs open; NULL: without `driver` */
     int node_problem;               /* opening it for reading and writing: errno, 0: possible */
-    const char *library;            /* that the backend opens at run time; NULL: unknown */
-    bool library_missing;           /* it cannot be loaded */
+    const char *library;            /* that the backend opens at run time: its newest version */
+    bool library_missing;           /* no version can be loaded */
     gpu_failure failures[GPU_FAILURES];
     int n_failures;
 } gpu_presence;
+
+/* The names of the driver's library, the newest version first, NULL after the last; NULL for a
+ * backend of simulated GPUs. */
+const char *const *gpu_driver_libraries(const char *backend);
 
 /* Fills in what is known of a backend's GPUs. root: the folder that has /proc, /dev and /sys, and
  * unless it is empty, also the driver's library. Without a driver nothing else is looked at. */

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
+#include "gpu_amd.h"
 #include "gpu_kfd.h"
-#include "gpu_transfers.h"
 
 #define FOLDER TEST_BINARY_DIR "/gpu_kfd_nodes"
 

@@ -108,7 +108,9 @@ static void test_drivers(void **state) {
     put("/sys/module/amdgpu/version", "6.8.5\n");
     put("/sys/class/kfd/kfd/topology/nodes/0/properties", "gfx_target_version 0\n");
     gpu_presence_find(ROOT, &hip, &p);
-    assert_true(p.driver && p.n_gpus == 0 && p.node_problem == 0 && p.n_failures == 0);
+    assert_true(p.driver && p.n_gpus == 0 && p.node_problem == 0 && p.n_failures == 1);
+    assert_true(p.library_missing); /* in each of its versions */
+    assert_string_equal(p.failures[0].call, "load libamdhip64.so.7");
     put("/sys/class/kfd/kfd/topology/nodes/1/properties", "gfx_target_version 110000\n");
     gpu_presence_find(ROOT, &hip, &p);
     assert_int_equal(p.n_gpus, 1);
@@ -124,7 +126,7 @@ static void test_reasons(void **state) {
                                  .node = "/dev/nvidiactl",
                                  .library = "libcuda.so.1"};
     gpu_presence forbidden = nvidia, missing = nvidia, broken = nvidia, empty = nvidia,
-                 bare = nvidia, windows = nvidia, amd = nvidia;
+                 bare = nvidia, windows = nvidia, amd = nvidia, bare_amd;
     forbidden.node_problem = EACCES;
     missing.node_problem = ENOENT;
     broken.node_problem = EIO;
@@ -137,8 +139,15 @@ static void test_reasons(void **state) {
                              .node = "/dev/dxg",
                              .library = "libcuda.so.1",
                              .library_missing = true};
-    amd = (gpu_presence){
-        .vendor = "AMD", .driver = true, .n_gpus = 1, .node = "/dev/kfd", .node_problem = EPERM};
+    amd = (gpu_presence){.vendor = "AMD",
+                         .driver = true,
+                         .n_gpus = 1,
+                         .node = "/dev/kfd",
+                         .node_problem = EPERM,
+                         .library = "libamdhip64.so.7",
+                         .library_missing = true};
+    bare_amd = amd;
+    bare_amd.node_problem = 0;
     static const char old[] = "driver too old: cuda: it has no cuGraphUpload: update it";
     static const char file[] = "no backend cuda: /nowhere: there is no libpowerinfer_cuda.so";
     const struct {
@@ -155,7 +164,12 @@ static void test_reasons(void **state) {
         {&nvidia, &cuda_not_built, false, true, file, PI_ERR_UNSUPPORTED, file},
         {&nvidia, &cuda, false, false, file, PI_ERR_UNSUPPORTED, file},
         {&bare, &cuda, true, false, "no device", PI_ERR_DEVICE,
-         "driver library missing: libcuda.so.1: install the one of the NVIDIA driver 470.82"},
+         "driver library missing: libcuda.so.1: for the NVIDIA driver 470.82 install the library "
+         "of "
+         "the same version, such as Debian's libcuda1"},
+        {&bare_amd, &hip, true, false, "no device", PI_ERR_DEVICE,
+         "driver library missing: libamdhip64.so.7: for the AMD driver install ROCm's HIP runtime, "
+         "such as Debian's libamdhip64-5"},
         {&nvidia, &cuda, true, false, old, PI_ERR_DEVICE,
          "driver too old: cuda: it has no cuGraphUpload: update it (NVIDIA driver 470.82)"},
         {&forbidden, &cuda, true, false, "no device", PI_ERR_DEVICE,

@@ -1,5 +1,5 @@
 # The CPU and the fake driver's GPU write the same text.
-#   -DPROGRAM= -DMODEL= -DDRIVER=folder -DARCH=80
+#   -DPROGRAM= -DMODEL= -DDRIVER=folder -DDEVICE=cuda -DARCH=80
 set(run ${PROGRAM} run -m ${MODEL} -p "Once upon a time" -n 12 --temp 0)
 execute_process(COMMAND ${run} --device cpu OUTPUT_VARIABLE cpu ERROR_VARIABLE said
     RESULT_VARIABLE status)
@@ -7,8 +7,10 @@ if(NOT status EQUAL 0)
     message(FATAL_ERROR "on the CPU: ${said}")
 endif()
 set(ENV{LD_LIBRARY_PATH} ${DRIVER})
-set(ENV{FAKE_CUDA_ARCH} ${ARCH})
-execute_process(COMMAND ${run} --device cuda OUTPUT_VARIABLE gpu ERROR_VARIABLE said
+if(ARCH)
+    set(ENV{FAKE_CUDA_ARCH} ${ARCH})
+endif()
+execute_process(COMMAND ${run} --device ${DEVICE} OUTPUT_VARIABLE gpu ERROR_VARIABLE said
     RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
     message(FATAL_ERROR "on the GPU: ${said}")

@@ -18,6 +18,10 @@ void dynlib_close(void *handle); /* NULL is fine */
 typedef void (*dynlib_function)(void);
 dynlib_function dynlib_symbol(void *handle, const char *name);
 
+/* Sets an environment variable that a library reads when it starts, unless it is set. No other
+ * thread may read the environment meanwhile. */
+void dynlib_environment(const char *name, const char *value);
+
 /* Folder of the running program, and folder of the program or shared library that contains
  * `address` (of a function or constant). False when unknown or too long for `buf`. */
 bool dynlib_program_folder(char *buf, size_t n_buf);

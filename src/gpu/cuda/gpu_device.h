@@ -1,5 +1,6 @@
-/* gpu_device.h: the CUDA that kernels need, by clang alone: the keywords, and the functions of
- * CUDA's headers and device library that kernels call.
+/* gpu_device.h: what kernels need beyond C++, by clang alone: the words that CUDA and HIP add to
+ * the language, and the functions of their headers and device libraries that kernels call. NVIDIA's
+ * and AMD's GPUs are told apart by GPU_HIP.
  *
  * Floats are as exact as the libraries': the comment of a function has its error in units of the
  * last place. They are fused multiply-adds throughout, so the compiler's own contraction changes
@@ -11,13 +12,22 @@
 #include <stdint.h>
 #include <string.h>
 
-#define __device__             __attribute__((device))
-#define __global__             __attribute__((global))
-#define __shared__             __attribute__((shared))
-#define __noinline__           __attribute__((noinline))
-#define __forceinline__        inline __attribute__((always_inline))
+#define __device__      __attribute__((device))
+#define __global__      __attribute__((global))
+#define __shared__      __attribute__((shared))
+#define __noinline__    __attribute__((noinline))
+#define __forceinline__ inline __attribute__((always_inline))
+#if defined(GPU_HIP) /* (threads per block) or (threads per block, least waves per SIMD) */
+#define GPU_BOUNDS_1(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
+#define GPU_BOUNDS_2(threads, waves)                                                               \
+    __attribute__((amdgpu_flat_work_group_size(1, threads), amdgpu_waves_per_eu(waves)))
+#define GPU_BOUNDS_OF(first, second, which, ...) which
+
+#define __launch_bounds__(...) GPU_BOUNDS_OF(__VA_ARGS__, GPU_BOUNDS_2, GPU_BOUNDS_1, )(__VA_ARGS__)
+#else
 #define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
-#define GPU_FUNCTION           static __device__ __forceinline__
+#endif
+#define GPU_FUNCTION static __device__ __forceinline__
 
 #undef INFINITY
 #undef NAN
@@ -46,6 +56,27 @@ struct gpu_index {
 #define blockDim  gpu_block_size()
 #define gridDim   gpu_grid_size()
 
+#if defined(GPU_HIP)
+#define GPU_INDEX(name)                                                                            \
+    gpu_index {                                                                                    \
+        __builtin_amdgcn_##name##_x(), __builtin_amdgcn_##name##_y(),                              \
+            __builtin_amdgcn_##name##_z()                                                          \
+    }
+GPU_FUNCTION gpu_index gpu_thread_index() {
+    return GPU_INDEX(workitem_id);
+}
+GPU_FUNCTION gpu_index gpu_block_index() {
+    return GPU_INDEX(workgroup_id);
+}
+GPU_FUNCTION gpu_index gpu_block_size() {
+    return GPU_INDEX(workgroup_size);
+}
+/* The packet of a launch counts threads; blocks are always full. */
+GPU_FUNCTION gpu_index gpu_grid_size() {
+    const gpu_index threads = GPU_INDEX(grid_size), block = gpu_block_size();
+    return gpu_index{threads.x / block.x, threads.y / block.y, threads.z / block.z};
+}
+#else
 #define GPU_INDEX(name)                                                                            \
     gpu_index {                                                                                    \
         (unsigned)__nvvm_read_ptx_sreg_##name##_x(), (unsigned)__nvvm_read_ptx_sreg_##name##_y(),  \
@@ -63,9 +94,46 @@ GPU_FUNCTION gpu_index gpu_block_size() {
 GPU_FUNCTION gpu_index gpu_grid_size() {
     return GPU_INDEX(nctaid);
 }
+#endif
 
 /* ---- other threads --------------------------------------------------------------------------- */
 
+#if defined(GPU_HIP)
+GPU_FUNCTION unsigned __lane_id() {
+    return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
+}
+/* Of the lane whose number differs in the bits of `mask`, below 32. */
+GPU_FUNCTION int __shfl_xor(int v, int mask, int) {
+    return __builtin_amdgcn_ds_bpermute(((int)__lane_id() ^ mask) * 4, v);
+}
+GPU_FUNCTION float __shfl_xor(float v, int mask, int width) {
+    return __builtin_bit_cast(float, __shfl_xor(__builtin_bit_cast(int, v), mask, width));
+}
+GPU_FUNCTION uint64_t __ballot(bool v) {
+#if defined(__GFX9__) /* waves of 64 */
+    return __builtin_amdgcn_ballot_w64(v);
+#else
+    return __builtin_amdgcn_ballot_w32(v);
+#endif
+}
+GPU_FUNCTION void __syncthreads() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+GPU_FUNCTION void __threadfence() {
+    __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent");
+}
+GPU_FUNCTION void __threadfence_system() {
+    __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "");
+}
+GPU_FUNCTION int atomicAdd(int *p, int n) {
+    return __hip_atomic_fetch_add(p, n, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+GPU_FUNCTION int atomicMax(int *p, int n) {
+    return __hip_atomic_fetch_max(p, n, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+#else
 /* __syncthreads is clang's own. */
 GPU_FUNCTION float __shfl_xor_sync(unsigned members, float v, int mask) {
     return __nvvm_shfl_sync_bfly_f32(members, v, mask, 31);
@@ -102,6 +170,7 @@ GPU_FUNCTION int atomicMax(int *p, int n) {
                  : "memory");
     return before;
 }
+#endif
 
 /* ---- bits ------------------------------------------------------------------------------------ */
 
@@ -115,7 +184,16 @@ GPU_FUNCTION uint32_t __float_as_uint(float v) {
     return __builtin_bit_cast(uint32_t, v);
 }
 
-/* Bits: clang would compare halves instead of floats, and clang 16 has no type for them here. */
+#if defined(GPU_HIP)
+typedef _Float16 gpu_half;
+GPU_FUNCTION float __half2float(gpu_half v) {
+    return (float)v;
+}
+GPU_FUNCTION gpu_half __float2half_rn(float v) {
+    return (gpu_half)v;
+}
+#else /* bits: clang would compare halves instead of floats, and clang 16 has no type for them     \
+         here */
 struct gpu_half {
     unsigned short bits;
 };
@@ -129,6 +207,7 @@ GPU_FUNCTION gpu_half __float2half_rn(float v) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(v));
     return half;
 }
+#endif
 GPU_FUNCTION gpu_half __ushort_as_half(unsigned short bits) {
     return __builtin_bit_cast(gpu_half, bits);
 }
@@ -136,6 +215,11 @@ GPU_FUNCTION unsigned short __half_as_ushort(gpu_half v) {
     return __builtin_bit_cast(unsigned short, v);
 }
 
+#if defined(GPU_HIP)
+GPU_FUNCTION int __float2int_rn(float v) {
+    return (int)__builtin_rintf(v);
+}
+#else
 GPU_FUNCTION int __float2int_rn(float v) {
     return __nvvm_f2i_rn(v);
 }
@@ -165,6 +249,7 @@ GPU_FUNCTION uint32_t gpu_pair_bf16(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
+#endif
 
 /* ---- mathematics ----------------------------------------------------------------------------- */
 
@@ -186,7 +271,11 @@ GPU_FUNCTION float sqrtf(float x) {
 
 /* 2^x, by an instruction: 2 units. */
 GPU_FUNCTION float gpu_exp2(float x) {
+#if defined(GPU_HIP)
+    return __builtin_amdgcn_exp2f(x);
+#else
     return __nvvm_ex2_approx_ftz_f(x);
+#endif
 }
 
 /* e^x = 2^i 2^f, where f is x log2(e) - i, from log2(e) in two parts. Where i is at its limit, f is

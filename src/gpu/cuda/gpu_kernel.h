@@ -34,7 +34,7 @@ enum { GPU_WARP = 32 };
 
 /* Of a table that lanes read at different places: not `const` where that means constant memory,
  * which serves one address at a time. */
-#if defined(GPU_CLANG)
+#if defined(GPU_CLANG) && !defined(GPU_HIP)
 #define GPU_TABLE
 #else
 #define GPU_TABLE const
@@ -44,7 +44,7 @@ enum { GPU_WARP = 32 };
 #include "sim_kernel.h"
 #else
 #if defined(GPU_HIP)
-#include "hip_alias.h"
+#include "hip_intrinsics.h"
 #else
 #include "cuda_intrinsics.h"
 #endif
@@ -198,13 +198,6 @@ typedef void (*gpu_caller)(gpu_any_kernel kernel, const void *args);
 template <class A> static void gpu_call(gpu_any_kernel kernel, const void *args) {
     reinterpret_cast<void (*)(A)>(kernel)(*static_cast<const A *>(args));
 }
-#elif defined(GPU_HIP)
-typedef const void *gpu_any_kernel;
-typedef void (*gpu_caller)(void); /* not needed */
-template <class A> static void gpu_call() {}
-#endif
-
-#if defined(GPU_SIM) || defined(GPU_HIP)
 /* Entry of the list of all kernels, built when the backend's library is opened: opening a device
  * loads all of them. */
 struct gpu_kernel {

@@ -1,5 +1,5 @@
-/* driver.h: inside of the backend `cuda`: a host side over the library that comes with the GPU's
- * driver. Nothing of the vendor is needed to build it.
+/* driver.h: inside of the backends `cuda` and `hip`: one host side over the libraries that come
+ * with the GPUs' drivers. Nothing of the vendors is needed to build it.
  *
  * Files: driver_calls.h, the functions of the driver; driver_open.c, opens its library;
  * driver_device.c, devices, memory, errors, and the tables; driver_stream.c, streams, events,
@@ -11,9 +11,9 @@
 
 #include "driver_calls.h"
 #include "driver_kernels.h"
-#include "driver_late.h"
 #include "error.h"
 #include "gpu.h"
+#include "gpu_late.h"
 #include "gpu_order.h"
 #include "os_thread.h"
 
@@ -24,16 +24,22 @@ typedef struct driver_slot {
     driver_context context;     /* the primary one */
     driver_function *functions; /* one for each of driver_kernels */
     bool overlaps;              /* kernels wait by griddepcontrol: they may overlap */
+    bool tensor_cores;
+    uint32_t clock_khz; /* of gpu_clock_ns */
 } driver_slot;
 
+/* All but the errors, the functions and the slots is constant. */
 typedef struct driver_vendor {
-    const char *name;         /* "cuda" */
-    const char *libraries[4]; /* the first one that is there; NULL after the last */
-    const char *oldest;       /* version of the driver that has all of driver_calls */
-    const char *access;       /* what to do about DRIVER_NO_ACCESS; begins with ": " */
-    int attribute_major, attribute_minor, attribute_units, attribute_integrated;
-    int attribute_clock, attribute_bus; /* of memory: kHz, bits */
-    int first_index;                    /* of its devices in driver_late */
+    const char *name;   /* "cuda" */
+    const char *oldest; /* version of the driver that has all of driver_calls */
+    const char *access; /* what to do about DRIVER_NO_ACCESS; begins with ": " */
+    bool amd;
+    int attribute_units, attribute_integrated, attribute_major, attribute_minor;
+    int attribute_memory_clock, attribute_memory_bus; /* kHz, bits */
+    int attribute_clock;                              /* of gpu_clock_ns, kHz; 0: none */
+    unsigned pinned;                                  /* flags of host_alloc */
+    int first_index;                                  /* of its devices in gpu_late */
+    uint64_t (*free_memory)(const char *bus, uint64_t total);
     driver_calls calls;
     pi_error error; /* why there are no calls; PI_OK: there are */
     int driver_version;
@@ -64,12 +70,13 @@ struct gpu_stream {
     bool recording; /* a program; this is its main stream */
     bool branch;    /* it has joined a recording */
     gpu_order order;
-    bool busy;        /* driver_late: work that may wait for the host is under way */
+    bool busy;        /* gpu_late: work that may wait for the host is under way */
     gpu_stream *side; /* of a recording: the stream that joined it last; NULL: none */
 };
 
 /* driver_open.c. The first call opens the library; `error` says why it cannot. */
 driver_vendor *driver_cuda(void);
+driver_vendor *driver_hip(void);
 
 /* driver_device.c. The status and text for what a call said: PI_ERR_NOMEM or PI_ERR_DEVICE. */
 pi_status driver_error(const driver_vendor *v, pi_error *err, int result, const char *doing);
@@ -79,13 +86,14 @@ void driver_stick(gpu_device *d, int result, const char *doing);
 bool driver_use(gpu_device *d);
 pi_status driver_status(gpu_device *d, pi_error *err);
 
-/* driver_images.c. Loads all kernels of a device, whose context is current, to its slot.
- * capability: 89; gpu: "sm_89". PI_ERR_UNSUPPORTED: the driver or the GPU is too old. */
-pi_status driver_load_kernels(driver_vendor *v, int index, const char *gpu, int capability,
+/* driver_images.c. Loads all kernels of a device, which is current, to its slot.
+ * PI_ERR_UNSUPPORTED: there are none for it, or the driver is too old for them. */
+pi_status driver_load_kernels(driver_vendor *v, int index, const gpu_info *info,
                               const gpu_host *host, pi_error *err);
 
 /* driver_free_memory.c. Free bytes of a device of `total`; bus: "0000:01:00.0". */
-uint64_t driver_free_memory(const char *bus, uint64_t total);
+uint64_t driver_nvidia_free(const char *bus, uint64_t total);
+uint64_t driver_amd_free(const char *bus, uint64_t total);
 
 /* driver_stream.c */
 pi_status driver_stream_create(gpu_device *d, gpu_stream **out, pi_error *err);

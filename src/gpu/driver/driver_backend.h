@@ -4,7 +4,7 @@
 
 #include "gpu.h"
 
-/* By its name, "cuda"; NULL: there is none of that name. Opens nothing. */
+/* By its name, "cuda" or "hip"; NULL: this build has no kernels for it. Opens nothing. */
 const gpu_backend *driver_backend(const char *name);
 
 #endif

@@ -1,6 +1,7 @@
 /* driver_free_memory.c: free memory of a device without a context: from NVIDIA's management library
- * (NVML), opened at run time. Where it does not answer, as on integrated GPUs, all memory counts as
- * free: the free memory is queried again when the device is opened. */
+ * (NVML), opened at run time, or from the files of AMD's kernel driver. Where these have no figure,
+ * as for integrated GPUs, all memory counts as free: the free memory is queried again when the
+ * device is opened. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,14 +40,40 @@ static bool ask(void *library, const char *bus, uint64_t *free_bytes) {
     return known;
 }
 
-uint64_t driver_free_memory(const char *bus, uint64_t total) {
-    char name[BUS_TEXT] = "";
+static void lower(const char *bus, char name[BUS_TEXT]) {
+    size_t i = 0;
+    for (; bus[i] && i + 1 < BUS_TEXT; i++) name[i] = (char)tolower((unsigned char)bus[i]);
+    name[i] = '\0';
+}
+
+uint64_t driver_nvidia_free(const char *bus, uint64_t total) {
+    char name[BUS_TEXT];
     uint64_t free_bytes = total;
     void *library = NULL;
-    for (size_t i = 0; bus[i] && i + 1 < sizeof name; i++)
-        name[i] = (char)tolower((unsigned char)bus[i]);
+    lower(bus, name);
     if (dynlib_open("libnvidia-ml.so.1", &library, NULL) != PI_OK) return total;
     const bool known = ask(library, name, &free_bytes);
     dynlib_close(library);
     return known && free_bytes < total ? free_bytes : total;
+}
+
+static bool read_number(const char *bus, const char *name, uint64_t *out) {
+    char path[128], text[32];
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/%s", bus, name);
+    FILE *file = fopen(path, "r");
+    if (!file) return false;
+    const bool there = fgets(text, sizeof text, file) != NULL;
+    fclose(file);
+    if (there) *out = strtoull(text, NULL, 10);
+    return there;
+}
+
+uint64_t driver_amd_free(const char *bus, uint64_t total) {
+    char name[BUS_TEXT];
+    uint64_t used = 0, all = 0;
+    lower(bus, name);
+    if (!read_number(name, "mem_info_vram_used", &used) ||
+        !read_number(name, "mem_info_vram_total", &all) || used > all || all - used > total)
+        return total;
+    return all - used;
 }

@@ -1,6 +1,6 @@
 /* driver_images.c: the kernels of a device: PTX, which NVIDIA's driver translates for the GPU and
- * keeps translated (in ~/.nv/ComputeCache). The library has it compressed, an image for each source
- * file and architecture. */
+ * keeps translated (in ~/.nv/ComputeCache), or AMD's code objects. The library has them compressed,
+ * an image for each source file and target. */
 #include "driver_images.h"
 
 #include <assert.h>
@@ -18,22 +18,42 @@
 enum { MAX_FILES = 64, NAME_BYTES = 512 };
 /* CUjit_option: where the translator says what is wrong. */
 enum { JIT_ERROR_LOG = 5, JIT_ERROR_LOG_BYTES = 6, LOG_BYTES = 400 };
-enum { OVERLAP_ARCH = 90 }; /* kernels of this and later ones wait by griddepcontrol */
+enum { OVERLAP_ARCH = 90 }; /* PTX of this and later ones waits by griddepcontrol */
 /* Loading what was translated before takes less. */
 static const double TRANSLATION_S = 1.0;
 
-/* The newest architecture up to `newest`: PTX runs on GPUs of its own architecture and later ones.
- * 0: none. *n: its number of images. */
-static int best_arch(int newest, size_t *n) {
-    int best = 0;
-    *n = 0;
+/* The target whose images a device gets: of PTX the newest one that runs on it, of a capability up
+ * to `newest`. NULL: none. */
+static const driver_image *best_target(const driver_vendor *v, const gpu_info *info, int newest) {
+    const size_t n_name = strcspn(info->arch, ":"); /* "gfx90a:sramecc+:xnack-" */
+    const driver_image *best = NULL;
     for (size_t i = 0; i < driver_n_images; i++) {
-        const int arch = driver_images[i].arch;
-        if (arch > newest || arch < best) continue;
-        *n = arch > best ? 1 : *n + 1;
-        best = arch;
+        const driver_image *image = &driver_images[i];
+        if (strcmp(image->vendor, v->name) != 0) continue;
+        if (v->amd && strlen(image->target) == n_name &&
+            strncmp(image->target, info->arch, n_name) == 0)
+            return image;
+        if (!v->amd && image->capability <= newest &&
+            (!best || image->capability > best->capability))
+            best = image;
     }
     return best;
+}
+
+bool driver_image_targets(const char *vendor, char text[DRIVER_TARGETS_TEXT]) {
+    size_t n = 0;
+    const char *file = NULL; /* every target has this one */
+    text[0] = '\0';
+    for (size_t i = 0; i < driver_n_images; i++) {
+        const driver_image *image = &driver_images[i];
+        if (strcmp(image->vendor, vendor) != 0) continue;
+        if (!file) file = image->file;
+        if (strcmp(image->file, file) != 0) continue;
+        if (n + strlen(image->target) + 2 > DRIVER_TARGETS_TEXT) break;
+        n += (size_t)snprintf(text + n, DRIVER_TARGETS_TEXT - n, "%s%s", n ? "," : "",
+                              image->target);
+    }
+    return n > 0;
 }
 
 /* Decompresses an image, whose text has n_text bytes. */
@@ -52,7 +72,8 @@ static pi_status decompress(const driver_image *image, uint8_t *text, size_t n_t
                      image->file);
 }
 
-/* *result: the driver's. */
+/* HIP reads a code object also later, when a function is looked up: it stays in memory, as the
+ * module does. *result: the driver's. */
 static pi_status load_module(driver_vendor *v, const driver_image *image, driver_module *out,
                              int *result, pi_error *err) {
     const uint8_t *size = image->end - 4;
@@ -65,27 +86,32 @@ static pi_status load_module(driver_vendor *v, const driver_image *image, driver
     if (!text) return error_nomem(err, n_text + 1, image->file);
     text[n_text] = '\0';
     pi_status status = decompress(image, text, n_text, err);
-    *result = status ? DRIVER_OK : v->calls.module_load(out, text, 2, options, values);
-    mem_free(text);
+    *result = status   ? DRIVER_OK
+              : v->amd ? v->calls.module_load(out, text, 0, NULL, NULL)
+                       : v->calls.module_load(out, text, 2, options, values);
+    if (!v->amd || status || *result != DRIVER_OK) mem_free(text);
     if (*result == DRIVER_OK) return status;
     status = driver_error(v, err, *result, "cannot load kernels");
     return log[0] ? error_prefix(err, status, "%s: %s", image->file, log) : status;
 }
 
-/* Loads the images of one architecture. After a second the driver must be translating, which may
+/* Loads the images of one target. After a second NVIDIA's driver must be translating, which may
  * take a minute: a line says so, then reports of the progress follow. *result: the driver's. */
-static pi_status load_modules(driver_vendor *v, const char *gpu, int arch, size_t n,
-                              driver_module *modules, int *result, const gpu_host *host,
-                              pi_error *err) {
+static pi_status load_modules(driver_vendor *v, const driver_image *best, const char *gpu,
+                              driver_module modules[MAX_FILES], size_t *n_modules, int *result,
+                              const gpu_host *host, pi_error *err) {
     static const char stage[] = "translating kernels";
     const double start = clock_seconds();
     bool slow = false;
-    size_t n_loaded = 0;
+    size_t n = 0, n_loaded = 0;
     pi_status status = PI_OK;
+    for (size_t i = 0; i < driver_n_images; i++)
+        n += strcmp(driver_images[i].target, best->target) == 0; /* vendors differ */
+    assert(n <= MAX_FILES);
     for (size_t i = 0; i < driver_n_images && status == PI_OK; i++) {
-        if (driver_images[i].arch != arch) continue;
+        if (strcmp(driver_images[i].target, best->target) != 0) continue;
         status = load_module(v, &driver_images[i], &modules[n_loaded++], result, err);
-        if (!slow && clock_seconds() - start > TRANSLATION_S) {
+        if (!slow && !v->amd && clock_seconds() - start > TRANSLATION_S) {
             char line[160];
             snprintf(line, sizeof line,
                      "the driver translates the kernels for %s, once: this start takes longer",
@@ -96,6 +122,7 @@ static pi_status load_modules(driver_vendor *v, const char *gpu, int arch, size_
         if (slow && n_loaded < n) log_progress(stage, (double)n_loaded / (double)n);
     }
     if (slow) log_progress(stage, 1);
+    *n_modules = n_loaded;
     return status;
 }
 
@@ -132,27 +159,31 @@ static pi_status find_function(driver_vendor *v, const driver_kernel *k,
     return error_prefix(err, status, "%s", name);
 }
 
-pi_status driver_load_kernels(driver_vendor *v, int index, const char *gpu, int capability,
+pi_status driver_load_kernels(driver_vendor *v, int index, const gpu_info *info,
                               const gpu_host *host, pi_error *err) {
     driver_slot *slot = &v->slots[index];
     driver_module modules[MAX_FILES];
     size_t n_modules = 0, last = 0;
-    int result = DRIVER_OK, arch;
+    int newest = 10 * info->capability_major + info->capability_minor, result = DRIVER_OK;
+    const driver_image *best;
     pi_status status = PI_OK;
     /* An older driver may know only the PTX of older architectures. */
-    for (arch = best_arch(capability, &n_modules); arch > 0;
-         arch = best_arch(arch - 1, &n_modules)) {
-        assert(n_modules <= MAX_FILES);
-        status = load_modules(v, gpu, arch, n_modules, modules, &result, host, err);
-        if (result != DRIVER_OLD_FOR_PTX) break;
+    while ((best = best_target(v, info, newest)) != NULL) {
+        status = load_modules(v, best, info->arch, modules, &n_modules, &result, host, err);
+        if (v->amd || result != DRIVER_OLD_FOR_PTX) break;
+        newest = best->capability - 1;
     }
-    if (arch == 0 && result == DRIVER_OK)
-        return error_set(err, PI_ERR_UNSUPPORTED, "no kernels for this GPU: %s: %s is too old",
-                         v->name, gpu);
-    if (arch == 0)
+    if (!best && result == DRIVER_OK) {
+        char targets[DRIVER_TARGETS_TEXT];
+        driver_image_targets(v->name, targets);
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "no kernels for this GPU: %s: %s: this build has them for %s", v->name,
+                         info->arch, targets);
+    }
+    if (!best)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "driver too old: %s: it cannot translate the kernels for %s: update it",
-                         v->name, gpu);
+                         v->name, info->arch);
     const size_t n = driver_kernels ? driver_kernels->number + 1 : 0;
     driver_function *functions = status ? NULL : mem_alloc(n * sizeof *functions);
     if (!status && !functions) status = error_nomem(err, n * sizeof *functions, "kernels");
@@ -163,6 +194,6 @@ pi_status driver_load_kernels(driver_vendor *v, int index, const char *gpu, int 
         return status;
     }
     slot->functions = functions;
-    slot->overlaps = arch >= OVERLAP_ARCH && v->calls.launch_with;
+    slot->overlaps = best->capability >= OVERLAP_ARCH && v->calls.launch_with;
     return PI_OK;
 }

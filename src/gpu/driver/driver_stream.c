@@ -50,7 +50,7 @@ void driver_stream_destroy(gpu_stream *s) {
         s->device->calls->stream_sync(s->stream);
         s->device->calls->stream_destroy(s->stream);
     }
-    driver_late_end(&s->busy);
+    gpu_late_end(&s->busy);
     s->device->host->free(s);
 }
 
@@ -58,7 +58,7 @@ pi_status driver_stream_sync(gpu_stream *s, pi_error *err) {
     if (driver_use(s->device))
         driver_stick(s->device, s->device->calls->stream_sync(s->stream),
                      "work on the device failed");
-    driver_late_end(&s->busy);
+    gpu_late_end(&s->busy);
     return driver_status(s->device, err);
 }
 
@@ -130,7 +130,7 @@ double driver_event_elapsed(gpu_event *from, gpu_event *to) {
 
 void driver_stream_waits(gpu_stream *s) {
     s->order.waits = true;
-    if (!s->recording && !s->branch) driver_late_begin(&s->busy);
+    if (!s->recording && !s->branch) gpu_late_begin(&s->busy);
 }
 
 /* With `overlap` the kernel's blocks start when those of the previous kernel have begun and leave
@@ -234,7 +234,7 @@ pi_status driver_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
 
 void driver_program_launch(gpu_stream *s, gpu_program *p) {
     if (!driver_use(s->device)) return;
-    driver_late_begin(&s->busy);
+    gpu_late_begin(&s->busy);
     driver_stick(s->device, s->device->calls->program_launch(p->exec, s->stream),
                  "cannot launch a program");
 }

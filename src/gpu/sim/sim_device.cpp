@@ -207,7 +207,7 @@ static void memory_release(gpu_device *d, sim_memory *m) {
 static void sim_close(gpu_device *d) {
     if (!d) return;
     delist(d);
-    gpu_frees.flush(d); /* returns everything to the host's allocator */
+    gpu_late_flush(d); /* returns everything to the host's allocator */
     while (d->memory) {
         sim_memory *m = d->memory;
         d->memory = m->next;
@@ -309,24 +309,22 @@ void gpu_stream_writes(gpu_stream *s, const void *p, size_t n_bytes) {
                          "a kernel writes to another device's memory, not from peer_alloc: sim");
 }
 
-gpu_late gpu_frees;
-
 /* A real driver's free may wait for a kernel that waits for its host: in the simulator that is an
  * error. */
-void gpu_free_now(const gpu_put_off &m, bool idle) {
-    gpu_device *d = m.device;
+void gpu_free_now(const gpu_put_off *m, bool idle) {
+    gpu_device *d = m->device;
     if (idle && sim_n_paused() > 0)
         sim_device_stick(d, PI_ERR_DEVICE, "a free while a program waits for its host: sim");
-    if (m.pinned.host) {
+    if (m->pinned.host) {
         void *raw;
-        memcpy(&raw, static_cast<uint8_t *>(m.pinned.host) - sizeof raw, sizeof raw);
+        memcpy(&raw, static_cast<uint8_t *>(m->pinned.host) - sizeof raw, sizeof raw);
         d->host->free(raw);
         return;
     }
     sim_memory *found = nullptr;
     pthread_mutex_lock(&d->mutex);
     sim_memory **at = &d->memory;
-    while (*at && (*at)->data != m.p) at = &(*at)->next;
+    while (*at && (*at)->data != m->p) at = &(*at)->next;
     if (*at) {
         found = *at;
         *at = found->next;
@@ -354,7 +352,8 @@ static void sim_free(gpu_device *d, void *p) {
         sim_device_stick(d, PI_ERR_ARG, "invalid free: device sim: %p", p);
         return;
     }
-    gpu_frees.put({d, d->index, gpu_pinned(), p, n_bytes});
+    const gpu_put_off m = {d, d->index, gpu_pinned(), p, n_bytes};
+    gpu_late_put(&m);
 }
 
 bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes) {
@@ -390,7 +389,8 @@ static pi_status sim_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, 
 }
 
 static void sim_host_free(gpu_device *d, gpu_pinned *p) {
-    if (p->host) gpu_frees.put({d, d->index, *p, nullptr, 0});
+    const gpu_put_off m = {d, d->index, *p, nullptr, 0};
+    if (p->host) gpu_late_put(&m);
     *p = gpu_pinned();
 }
 

@@ -207,19 +207,19 @@ void sim_stream_destroy(gpu_stream *s) {
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->mutex);
     pthread_join(s->thread, nullptr);
-    gpu_frees.end(&s->waits);
+    gpu_late_end(&s->waits);
     stream_free(s);
 }
 
 pi_status sim_stream_sync(gpu_stream *s, pi_error *err) {
     wait_idle(s);
-    gpu_frees.end(&s->waits);
+    gpu_late_end(&s->waits);
     return sim_device_status(s->device, err);
 }
 
 void gpu_stream_waits(gpu_stream *s) {
     s->order.waits = true;
-    if (!s->recording) gpu_frees.begin(&s->waits);
+    if (!s->recording) gpu_late_begin(&s->waits);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -458,7 +458,7 @@ void sim_program_launch(gpu_stream *s, gpu_program *p) {
     sim_command *c = new_command(s, SIM_PROGRAM, 0);
     if (!c) return;
     c->program = p;
-    gpu_frees.begin(&s->waits);
+    gpu_late_begin(&s->waits);
     enqueue(s, c);
     end_launch(s);
 }

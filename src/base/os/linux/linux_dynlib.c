@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,6 +29,10 @@ dynlib_function dynlib_symbol(void *handle, const char *name) {
     void *p = dlsym(handle, name);
     memcpy(&f, &p, sizeof f);
     return f;
+}
+
+void dynlib_environment(const char *name, const char *value) {
+    setenv(name, value, 0);
 }
 
 /* Removes the last path component; false when there is no slash. */

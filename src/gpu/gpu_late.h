@@ -1,4 +1,4 @@
-/* driver_late.h: frees that are deferred until no program waits for its host.
+/* gpu_late.h: frees that are deferred until no program waits for its host. In C, for all backends.
  *
  * A driver may let a free wait until the device has nothing to do, with locks held that other
  * threads need: while a program (of any context) waits for its host, both would stall. So a free
@@ -6,8 +6,8 @@
  * such work empties the list. When an allocation fails, everything on the list is freed at once, at
  * the risk of stalling, and so is memory for which the list has no room. One list for all devices.
  */
-#ifndef GPU_DRIVER_DRIVER_LATE_H
-#define GPU_DRIVER_DRIVER_LATE_H
+#ifndef GPU_GPU_LATE_H
+#define GPU_GPU_LATE_H
 
 #include "gpu.h"
 
@@ -15,27 +15,27 @@
 extern "C" {
 #endif
 
-typedef struct driver_put_off {
+typedef struct gpu_put_off {
     gpu_device *device; /* of the memory; may be closed by then, unless the backend prevents that */
     int index;
     gpu_pinned pinned; /* host NULL: device memory */
     void *p;
     size_t n_bytes;
-} driver_put_off;
+} gpu_put_off;
 
 /* By the backend: frees it. `idle`: no work that waits is under way. */
-void driver_free_now(const driver_put_off *m, bool idle);
+void gpu_free_now(const gpu_put_off *m, bool idle);
 
 /* Before a stream gets work that may wait for the host; its `busy` says that it has some. */
-void driver_late_begin(bool *busy);
+void gpu_late_begin(bool *busy);
 /* When all work of the stream is done. */
-void driver_late_end(bool *busy);
-void driver_late_put(const driver_put_off *m);
+void gpu_late_end(bool *busy);
+void gpu_late_put(const gpu_put_off *m);
 /* Frees what was freed from `d`, or everything for NULL; false: there was nothing. Without the
  * lock: programs whose host has to begin another stream go on. */
-bool driver_late_flush(const gpu_device *d);
+bool gpu_late_flush(const gpu_device *d);
 /* Device memory of a device that is on the list. */
-uint64_t driver_late_bytes(int index);
+uint64_t gpu_late_bytes(int index);
 
 #ifdef __cplusplus
 }

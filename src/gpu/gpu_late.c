@@ -1,5 +1,5 @@
-/* driver_late.c: see driver_late.h. */
-#include "driver_late.h"
+/* gpu_late.c: see gpu_late.h. */
+#include "gpu_late.h"
 
 #include "os_thread.h"
 
@@ -9,7 +9,7 @@ static struct {
     os_once once;
     os_mutex mutex; /* guards all; held while idle frees run */
     int n_busy, n;
-    driver_put_off list[MOST];
+    gpu_put_off list[MOST];
 } late;
 
 static void make_mutex(void) {
@@ -25,7 +25,7 @@ static void unlock(void) {
     os_mutex_unlock(&late.mutex);
 }
 
-void driver_late_begin(bool *busy) {
+void gpu_late_begin(bool *busy) {
     if (*busy) return;
     *busy = true;
     lock();
@@ -33,25 +33,25 @@ void driver_late_begin(bool *busy) {
     unlock();
 }
 
-void driver_late_end(bool *busy) {
+void gpu_late_end(bool *busy) {
     if (!*busy) return;
     *busy = false;
     lock();
     if (--late.n_busy == 0)
-        while (late.n > 0) driver_free_now(&late.list[--late.n], true);
+        while (late.n > 0) gpu_free_now(&late.list[--late.n], true);
     unlock();
 }
 
-void driver_late_put(const driver_put_off *m) {
+void gpu_late_put(const gpu_put_off *m) {
     lock();
     const bool idle = late.n_busy == 0, later = !idle && late.n < MOST;
     if (later) late.list[late.n++] = *m;
-    if (idle) driver_free_now(m, true);
+    if (idle) gpu_free_now(m, true);
     unlock();
-    if (!idle && !later) driver_free_now(m, false);
+    if (!idle && !later) gpu_free_now(m, false);
 }
 
-static bool take(const gpu_device *d, driver_put_off *m) {
+static bool take(const gpu_device *d, gpu_put_off *m) {
     lock();
     int i = late.n - 1;
     while (i >= 0 && d && late.list[i].device != d) i--;
@@ -63,17 +63,17 @@ static bool take(const gpu_device *d, driver_put_off *m) {
     return i >= 0;
 }
 
-bool driver_late_flush(const gpu_device *d) {
-    driver_put_off m;
+bool gpu_late_flush(const gpu_device *d) {
+    gpu_put_off m;
     bool any = false;
     while (take(d, &m)) {
-        driver_free_now(&m, false);
+        gpu_free_now(&m, false);
         any = true;
     }
     return any;
 }
 
-uint64_t driver_late_bytes(int index) {
+uint64_t gpu_late_bytes(int index) {
     uint64_t sum = 0;
     lock();
     for (int i = 0; i < late.n; i++)
