@@ -1,5 +1,6 @@
 /* test_engine_device.c: counts the engine's requests to a device: kernels of a program against the
- * numbers that placement uses, queries of the driver while the CPU waits, the streams of copies.
+ * numbers that placement uses, calls per token, queries of the driver while the CPU waits, the
+ * streams of copies.
  * The device's table is the backend's with counters in front. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,6 +63,23 @@ static void counted_program_free(gpu_program *p) {
     library.backend->program_free(p);
 }
 
+static int n_launches, n_downloads, n_syncs;
+
+static void counted_program_launch(gpu_stream *s, gpu_program *p) {
+    n_launches++;
+    library.backend->program_launch(s, p);
+}
+
+static void counted_download(gpu_stream *s, void *to, const void *from, size_t n_bytes) {
+    n_downloads++;
+    library.backend->download(s, to, from, n_bytes);
+}
+
+static pi_status counted_sync(gpu_stream *s, pi_error *err) {
+    n_syncs++;
+    return library.backend->stream_sync(s, err);
+}
+
 static bool counted_event_done(gpu_event *e) {
     n_queries++;
     return library.backend->event_done(e);
@@ -103,8 +121,7 @@ static void feed(engine_context *c, pi_session *s, int n) {
 
 typedef uint64_t kernel_counter(void);
 
-/* Work enqueued by the first token: its program, which is recorded then; and the head, which is not
- * part of the program. */
+/* Work enqueued by the first token: its program, which is recorded then. */
 static int64_t count_first_token(const model *m, const engine_options *o, kernel_counter *kernels) {
     engine_context *c = run_engine_context(m, o);
     pi_session *s = run_engine_session(c, N_CTX);
@@ -303,6 +320,95 @@ static void test_order(void **state) {
     b->host_free(device, &gates);
 }
 
+/* ---- a token --------------------------------------------------------------------------------- */
+
+enum { N_VOCAB = 40 };
+
+/* With its program recorded, a token is one launch and one wait: copies of its input and results,
+ * and the head, are part of the program. */
+static void check_token(engine_context *c, pi_session *s, kernel_counter *kernels) {
+    feed(c, s, 1);
+    n_launches = n_uploads = n_downloads = n_syncs = 0;
+    const uint64_t before = kernels ? kernels() : 0;
+    feed(c, s, 1);
+    assert_int_equal(n_launches, 1);
+    assert_int_equal(n_uploads + n_downloads, 0);
+    assert_int_equal(n_syncs, 1);
+    if (kernels) assert_int_equal(kernels() - before, 0);
+}
+
+static void test_token(void **state) {
+    (void)state;
+    kernel_counter *kernels = (kernel_counter *)dynlib_symbol(library.handle,
+                                                              "powerinfer_sim_kernels");
+    tiny_model t = base_model();
+    model *m = run_engine_open_tiny(&t, MODEL_PATH);
+    engine_options o = options_for(PI_MODE_DENSE);
+    for (int head = 0; head < PLAN_SIDES; head++) {
+        split_all(m, SIDE_GPU, &o);
+        o.plan.head = (plan_side)head;
+        engine_context *c = run_engine_context(m, &o);
+        pi_session *s = run_engine_session(c, N_CTX);
+        check_token(c, s, kernels);
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    model_close(m);
+}
+
+/* Ubatches of three sessions that want logits of no row, of some rows, and of all rows: contiguous
+ * rows are computed by the program, others by further launches. out: [..][N_VOCAB], returns the
+ * number of rows. */
+static int feed_three(const model *m, const engine_options *o, float *out) {
+    static const int32_t tokens[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8};
+    static const pi_logits_wanted wants[][3] = {
+        {PI_LOGITS_ALL, PI_LOGITS_ALL, PI_LOGITS_ALL},
+        {PI_LOGITS_NONE, PI_LOGITS_NONE, PI_LOGITS_NONE},
+        {PI_LOGITS_ALL, PI_LOGITS_NONE, PI_LOGITS_NONE},
+        {PI_LOGITS_NONE, PI_LOGITS_LAST, PI_LOGITS_NONE},
+        {PI_LOGITS_LAST, PI_LOGITS_LAST, PI_LOGITS_LAST}, /* rows 1, 3, 5 */
+        {PI_LOGITS_ALL, PI_LOGITS_NONE, PI_LOGITS_ALL},
+    };
+    engine_context *c = run_engine_context(m, o);
+    pi_session *s[3];
+    int n = 0;
+    for (int k = 0; k < 3; k++) s[k] = run_engine_session(c, N_CTX);
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
+            pi_input in[3];
+            int n_rows = 0;
+            for (int k = 0; k < 3; k++) {
+                in[k] = (pi_input){.session = s[k],
+                                   .tokens = tokens + (i + 3 * (size_t)k) % 10,
+                                   .n_tokens = 2,
+                                   .logits = wants[i][k]};
+                n_rows += wants[i][k] == PI_LOGITS_ALL ? 2 : wants[i][k] == PI_LOGITS_LAST;
+            }
+            run_engine_forward(c, in, 3);
+            for (int row = 0; row < n_rows; row++)
+                memcpy(out + n++ * N_VOCAB, engine_logits(c, row), N_VOCAB * sizeof *out);
+        }
+    }
+    for (int k = 0; k < 3; k++) engine_session_destroy(s[k]);
+    engine_context_destroy(c);
+    return n;
+}
+
+static void test_rows(void **state) {
+    (void)state;
+    static float want[64 * N_VOCAB], got[64 * N_VOCAB];
+    tiny_model t = base_model();
+    model *m = run_engine_open_tiny(&t, MODEL_PATH);
+    engine_options o = run_engine_options(PI_MODE_DENSE, N_BATCH, N_TOKENS);
+    int n = feed_three(m, &o, want);
+    o = options_for(PI_MODE_DENSE);
+    split_all(m, SIDE_GPU, &o);
+    assert_int_equal(feed_three(m, &o, got), n);
+    for (int i = 0; i < n; i++)
+        assert_true(run_nmse(got + i * N_VOCAB, want + i * N_VOCAB, N_VOCAB) < 1e-4);
+    model_close(m);
+}
+
 /* ---- queries --------------------------------------------------------------------------------- */
 
 /* Decoding polls flags and makes no queries to the driver. */
@@ -353,8 +459,6 @@ static void test_copies(void **state) {
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-
-enum { N_VOCAB = 40 };
 
 static void keep_logits(const engine_context *c, float *out) {
     memcpy(out, engine_logits(c, 0), N_VOCAB * sizeof *out);
@@ -432,6 +536,7 @@ static void test_programs(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kernels), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_token),   cmocka_unit_test(test_rows),
         cmocka_unit_test(test_queries), cmocka_unit_test(test_copies),
         cmocka_unit_test(test_shrink),  cmocka_unit_test(test_programs),
     };
@@ -442,6 +547,9 @@ int main(int argc, char **argv) {
     counted.record_end = counted_record_end;
     counted.program_free = counted_program_free;
     counted.upload = counted_upload;
+    counted.program_launch = counted_program_launch;
+    counted.download = counted_download;
+    counted.stream_sync = counted_sync;
     counted.ops.matmul = counted_matmul;
     status = cmocka_run_group_tests(tests, NULL, NULL);
     run_device_close(&library, device);
