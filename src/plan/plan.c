@@ -262,7 +262,8 @@ static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernel
             const plan_matrix *pm = &f->fc2;
             int form = form_of(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
-            need_act(slots, source[PLAN_SLOT_PREDICTOR], form, pm->w.n_in);
+            if (side == SIDE_CPU) /* on the GPU OP_SELECT quantizes the hidden vector */
+                need_act(slots, source[PLAN_SLOT_PREDICTOR], form, pm->w.n_in);
         }
         if (s->op == OP_FFN_DOWN) {
             const plan_matrix *pm = &f->down;
@@ -329,7 +330,8 @@ static void set_widths(plan *p, plan_side side) {
         for (int k = 0; k < s->n_matrices; k++)
             widen(width, s->matrix[k].out, s->matrix[k].out_at + s->matrix[k].w.n_out);
         const plan_ffn *f = plan_ffn_of(s);
-        if (scores(s, side) && f->predictor != PREDICTOR_NONE) widen(width, BUF_SCORE, f->n_scored);
+        bool stored = side == SIDE_CPU ? f && f->predictor != PREDICTOR_NONE : f && f->fc2.w.data;
+        if (scores(s, side) && stored) widen(width, BUF_SCORE, f->n_scored);
         if (side == SIDE_GPU && s->op == OP_EXPERTS_IN) {
             widen(width, BUF_EXPERT_GATE, STEP_ARGS(s, experts)->experts->n_ff);
             widen(width, BUF_EXPERT_OUT, p->model->hp.n_embd);

@@ -258,42 +258,8 @@ static void test_slice(void **state) {
     }
 }
 
-/* Row r has its bit k set where k * 7 + r * 5 is a multiple of 3. */
-static void test_sign_dot(void **state) {
-    (void)state;
-    enum { N_IN = 96, N_OUT = 37, COLS = 3 };
-    uint8_t bits[N_OUT][N_IN / 8] = {{0}};
-    for (int r = 0; r < N_OUT; r++) {
-        for (int k = 0; k < N_IN; k++) {
-            if ((k * 7 + r * 5) % 3 == 0) bits[r][k / 8] = (uint8_t)(bits[r][k / 8] | 1 << k % 8);
-        }
-    }
-    case_columns x = case_input(N_IN, COLS);
-    float y[COLS][N_OUT], *device_y = case_alloc(sizeof y);
-    gpu_sign_dot a = {.bits = case_upload(bits, sizeof bits),
-                      .n_in = N_IN,
-                      .n_out = N_OUT,
-                      .in = x.in,
-                      .y = device_y,
-                      .ldy = N_OUT};
-    OPS->sign_dot(the_case.stream, &a);
-    case_download(y, device_y, sizeof y);
-    for (int c = 0; c < COLS; c++) {
-        for (int r = 0; r < N_OUT; r++) {
-            double want = 0, size = 0;
-            for (int k = 0; k < N_IN; k++) {
-                double v = (double)x.known[c * x.ldx + k];
-                want += (k * 7 + r * 5) % 3 == 0 ? v : -v;
-                size += fabs(v);
-            }
-            case_near(y[c][r], want, size, sum_tolerance, "sign", r);
-        }
-    }
-}
-
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_quantize),       CASE_TEST(test_patterns), CASE_TEST(test_matvec),
-    CASE_TEST(test_matvec_columns), CASE_TEST(test_sign_dot), CASE_TEST(test_slice),
-    CASE_TEST(test_joined),
+    CASE_TEST(test_matvec_columns), CASE_TEST(test_slice),    CASE_TEST(test_joined),
 };
 CASE_MAIN(tests)
