@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Increase with every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 18 };
+enum { GPU_VERSION = 19 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;
@@ -59,6 +59,7 @@ typedef struct gpu_info {
     int32_t capability_major, capability_minor;
     bool shared_memory; /* host and device share memory: no copies */
     bool tensor_cores;
+    bool overlaps; /* kernels of a program overlap: a separate kernel begins at once */
 } gpu_info;
 
 typedef struct gpu_open_options {

@@ -198,6 +198,10 @@ typedef struct gpu_matmul {
     float *y;
     int64_t ldy;
     void *scratch; /* matmul, matmul_t: gpu_matmul_scratch bytes */
+    /* matvec of one product and one column: then norms y, in the same kernel; its x is y. Read when
+     * the operation is enqueued; NULL: none */
+    const gpu_norm *norm;
+    int32_t *arrived; /* with `norm`: [1] zero before and after */
 } gpu_matmul;
 
 typedef enum gpu_rounding { GPU_ROUND_NOT, GPU_ROUND_HALF, GPU_ROUND_BF16 } gpu_rounding;
@@ -492,10 +496,6 @@ typedef struct gpu_select {
     const gpu_send *send; /* `predict`: sends the bitmaps; NULL: no message */
 } gpu_select;
 
-/* y[c] = sum over i < *count of h[c][i] * row list[i] of w (one row per neuron: down_t), plus bias;
- * with `add`, plus y[c]. list and count NULL: rows [0, n_max). Rows whose h is zero in every column
- * are not read; *fired += number of rows read. Few columns. */
-typedef struct gpu_down_rows {
 /* A predictor: computes v[c][i] = scale * row i of w . column c of x, or from signs sum_k x[c][k] *
  * s, s = 1 when bit k % 8 of byte k / 8 of row i of `signs` is set, else -1; and selects neurons by
  * it. Few columns. */
@@ -508,6 +508,10 @@ typedef struct gpu_predict {
     int32_t *arrived;  /* [1] zero before and after; with a list or a message */
 } gpu_predict;
 
+/* y[c] = sum over i < *count of h[c][i] * row list[i] of w (one row per neuron: down_t), plus bias;
+ * with `add`, plus y[c]. list and count NULL: rows [0, n_max). Rows whose h is zero in every column
+ * are not read; *fired += number of rows read. Few columns. */
+typedef struct gpu_down_rows {
     gpu_mat w;
     const int32_t *list, *count;
     int64_t n_max;
@@ -520,6 +524,8 @@ typedef struct gpu_predict {
     float *partial; /* gpu_down_partial floats */
     float *y;
     int64_t ldy;
+    const gpu_norm *norm; /* of one column: see gpu_matmul */
+    int32_t *arrived;
 } gpu_down_rows;
 
 /* Number of partial sums: enough thread blocks for any GPU, with 4096 outputs. */
@@ -813,13 +819,13 @@ typedef struct gpu_shape {
     int32_t n_taps, n_state; /* recurrent layers */
     int32_t n_embd, n_stream;
     int32_t n_expert, n_ff_expert;
+    int32_t n_rank; /* of a predictor */
 } gpu_shape;
 
 /* For operations without weights. */
 #define GPU_NO_TYPE QUANT_TYPE_COUNT
 
 /* Whether a backend has the operation for weights of this type in layers of this shape. shape NULL:
-    int32_t n_rank; /* of a predictor */
  * for some shape. */
 typedef bool gpu_supports(gpu_op op, quant_type type, const gpu_shape *shape);
 

@@ -419,6 +419,26 @@ static pi_status allocate_ffn(plan *p, pi_error *err) {
     return PI_OK;
 }
 
+/* Whether the kernel for a single token can norm the X that it completes. */
+static bool completes_x(const plan_step *s) {
+    const plan_kernel kernel = s->kernel[FORM_ONE];
+    if (!s->add_to_x) return false;
+    if (s->op == OP_FFN_DOWN) return kernel == KERNEL_VECTOR || kernel == KERNEL_UNION;
+    return s->op == OP_MATMUL && s->n_matrices == 1 && kernel == KERNEL_VECTOR;
+}
+
+/* For a single token only: the last block norms one column after the other, separate kernels all at
+ * once. */
+static void merge_norms(plan *p, uint32_t devices) {
+    for (int i = 0; i + 1 < p->n_gpu_steps; i++) {
+        plan_step *s = &p->gpu_steps[i], *next = s + 1;
+        if (!(devices >> s->device & 1) || next->device != s->device || !completes_x(s)) continue;
+        if (next->op != OP_NORM || next->in != BUF_X) continue;
+        s->norms = true;
+        next->kernel[FORM_ONE] = KERNEL_SKIP;
+    }
+}
+
 static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *options,
                        pi_error *err) {
     pi_status status = plan_set_splits(p, options, err);
@@ -427,6 +447,7 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     add_all(p, options);
     status = plan_sort_by_device(p, err);
     if (status != PI_OK) return status;
+    merge_norms(p, options->merge_norms);
     p->mode = most_frequent_mode(p);
     plan_set_forms(p, kernels, options->few_only);
     set_widths(p, SIDE_CPU);

@@ -145,12 +145,13 @@ static int32_t count_of_plan(const model *m, const engine_options *o) {
     return n;
 }
 
-static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
+static void check_kernels(const char *what, const tiny_model *t, pi_mode mode, bool merge,
                           kernel_counter *kernels) {
     model *m = run_engine_open_tiny(t, MODEL_PATH);
     engine_options o = options_for(mode);
     step_counts steps[TINY_MAX_LAYERS + 1];
     pi_error err;
+    o.plan.merge_norms = merge;
     if (step_count_layers(m, &o.plan, 1, steps, &err)) fail_msg("%s", err.message);
     for (int primary = 0; primary < PLAN_SIDES; primary++) {
         /* Before the layers: a fill, angles, and a message where the head or the first layer has
@@ -174,6 +175,67 @@ static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
     model_close(m);
 }
 
+/* Layers on the GPU alone have n kernels each, or some fewer: `merged` norms are part of others. */
+static void check_layers(const char *what, const tiny_model *t, pi_mode mode, int n, int merged) {
+    /* A fill, angles, the first receive, which includes the first norm; norm and product of the
+     * head. */
+    const int others = 5 - 1;
+    model *m = run_engine_open_tiny(t, MODEL_PATH);
+    engine_options o = options_for(mode);
+    const int want = others + n * m->hp.n_layer;
+    split_all(m, SIDE_GPU, &o);
+    for (int i = 0; i < m->hp.n_layer; i++) splits[i].hot = model_layer_units(m, i);
+    for (int merge = 0; merge < 2; merge++) {
+        o.plan.merge_norms = (uint32_t)merge;
+        const int found = count_of_plan(m, &o);
+        if (found != want - merge * merged)
+            fail_msg("%s: %d kernels, expected %d", what, found, want - merge * merged);
+    }
+    model_close(m);
+}
+
+static void check_all_kernels(tiny_model t, bool merge, kernel_counter *kernels) {
+    check_kernels(t.type, &t, PI_MODE_DENSE, merge, kernels);
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    check_kernels("exact", &t, PI_MODE_EXACT, merge, kernels);
+    t.sparse.predictor = "lowrank";
+    t.sparse.rank = 32;
+    check_kernels("low rank", &t, PI_MODE_PREDICT, merge, kernels);
+    t.sparse.predictor = "relu_mlp";
+    check_kernels("low rank with ReLU", &t, PI_MODE_PREDICT, merge, kernels);
+    t.sparse.predictor = "sign";
+    check_kernels("signs", &t, PI_MODE_PREDICT, merge, kernels);
+}
+
+/* Heads of whole groups of int8, which attention quantizes itself. */
+static tiny_model quantized_model(void) {
+    tiny_model t = base_model();
+    t.type = "q4_0";
+    t.head_dim = t.n_rot = 32;
+    return t;
+}
+
+/* The numbers of src/gpu/README.md. With one attention block and one FFN block per layer, all norms
+ * of X are merged but the first one and the head's. */
+static void test_layers(void **state) {
+    (void)state;
+    tiny_model t = quantized_model();
+    const int n_norms = 2 * t.n_layer;
+    check_layers("dense", &t, PI_MODE_DENSE, 7, n_norms - 1);
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    check_layers("exact", &t, PI_MODE_EXACT, 8, n_norms - 1);
+    t.sparse.predictor = "lowrank";
+    t.sparse.rank = 32;
+    check_layers("low rank", &t, PI_MODE_PREDICT, 10, n_norms - 1);
+    t.sparse.predictor = "sign";
+    check_layers("signs", &t, PI_MODE_PREDICT, 9, n_norms - 1);
+    t = quantized_model();
+    t.experts = (tiny_experts){.n = 8, .n_used = 2, .n_ff = 32};
+    check_layers("experts", &t, PI_MODE_DENSE, 10, t.n_layer);
+}
+
 /* Placement uses the device's counts. */
 static void test_kernels(void **state) {
     (void)state;
@@ -184,21 +246,11 @@ static void test_kernels(void **state) {
     for (int i = 0; i < 2; i++) {
         tiny_model t = base_model();
         t.type = types[i];
-        check_kernels(types[i], &t, PI_MODE_DENSE, kernels);
-        t.activation = "relu";
-        t.sparse.down_t = true;
-        check_kernels("exact", &t, PI_MODE_EXACT, kernels);
-        t.sparse.predictor = "lowrank";
-        t.sparse.rank = 32;
-        check_kernels("low rank", &t, PI_MODE_PREDICT, kernels);
-        t.sparse.predictor = "relu_mlp";
-        check_kernels("low rank with ReLU", &t, PI_MODE_PREDICT, kernels);
-        t.sparse.predictor = "sign";
-        check_kernels("signs", &t, PI_MODE_PREDICT, kernels);
-        t = base_model();
+        check_all_kernels(t, false, kernels);
+        check_all_kernels(t, true, kernels);
         t.type = types[i];
         t.experts = (tiny_experts){.n = 8, .n_used = 2, .n_ff = 32};
-        check_kernels("experts", &t, PI_MODE_DENSE, kernels);
+        check_kernels("experts", &t, PI_MODE_DENSE, true, kernels);
         t = base_model();
         t.type = types[i];
         t.arch = "deepseek2";
@@ -206,7 +258,7 @@ static void test_kernels(void **state) {
         t.n_rot = 8;
         t.n_latent = t.n_latent_q = t.v_dim = 32;
         tiny_set_heads(&t, 4, 1);
-        check_kernels("latent", &t, PI_MODE_DENSE, kernels);
+        check_kernels("latent", &t, PI_MODE_DENSE, false, kernels);
     }
 }
 
@@ -409,6 +461,50 @@ static void test_rows(void **state) {
     model_close(m);
 }
 
+/* ---- norms in other kernels ------------------------------------------------------------------ */
+
+/* Token by token, all layers on the GPU: one kernel less for every norm of X but the first layer's;
+ * logits as with separate norms. Steps of several tokens have separate norms. */
+static void check_merged(const tiny_model *t, pi_mode mode, kernel_counter *kernels) {
+    static float logits[2][5 * N_VOCAB];
+    model *m = run_engine_open_tiny(t, MODEL_PATH);
+    engine_options o = options_for(mode);
+    int64_t launched[2];
+    split_all(m, SIDE_GPU, &o);
+    for (int i = 0; i < m->hp.n_layer; i++) splits[i].hot = model_layer_units(m, i);
+    for (int merge = 0; merge < 2; merge++) {
+        o.plan.merge_norms = (uint32_t)merge;
+        launched[merge] = kernels ? count_first_token(m, &o, kernels) : 0;
+        engine_context *c = run_engine_context(m, &o);
+        pi_session *s = run_engine_session(c, N_CTX);
+        for (int i = 0; i < 5; i++) {
+            feed(c, s, i == 2 ? 3 : 1);
+            memcpy(logits[merge] + i * N_VOCAB, engine_logits(c, 0), N_VOCAB * sizeof(float));
+        }
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    if (kernels) assert_int_equal(launched[0] - launched[1], 2 * m->hp.n_layer - 1);
+    assert_true(run_nmse(logits[1], logits[0], 5 * N_VOCAB) < 1e-8);
+    model_close(m);
+}
+
+static void test_merged(void **state) {
+    (void)state;
+    kernel_counter *kernels = (kernel_counter *)dynlib_symbol(library.handle,
+                                                              "powerinfer_sim_kernels");
+    tiny_model t = base_model();
+    check_merged(&t, PI_MODE_DENSE, kernels);
+    t.type = "q4_0";
+    check_merged(&t, PI_MODE_DENSE, kernels);
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    check_merged(&t, PI_MODE_EXACT, kernels);
+    t.sparse.predictor = "lowrank";
+    t.sparse.rank = 32;
+    check_merged(&t, PI_MODE_PREDICT, kernels);
+}
+
 /* ---- queries --------------------------------------------------------------------------------- */
 
 /* Decoding polls flags and makes no queries to the driver. */
@@ -535,7 +631,8 @@ static void test_programs(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_kernels), cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_order),   cmocka_unit_test(test_merged),
         cmocka_unit_test(test_token),   cmocka_unit_test(test_rows),
         cmocka_unit_test(test_queries), cmocka_unit_test(test_copies),
         cmocka_unit_test(test_shrink),  cmocka_unit_test(test_programs),

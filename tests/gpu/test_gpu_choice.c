@@ -161,8 +161,8 @@ static void check_predict(const case_mat *w, int64_t n, int64_t n_in, int n_cols
             const float *seen = w ? case_seen(&x, w->mat.type, c) : x.known + c * x.ldx;
             double sum = 0, sizes = 1e-30;
             for (int64_t k = 0; k < n_in; k++) {
-                double f = w ? (double)w->values[i * n_in + k] * 0.5
-                             : (k * 7 + i * 5) % 3 == 0 ? 1 : -1;
+                double f = (k * 7 + i * 5) % 3 == 0 ? 1 : -1;
+                if (w) f = (double)w->values[i * n_in + k] * 0.5;
                 sum += f * (double)seen[k];
                 sizes += fabs(f * (double)seen[k]);
             }
@@ -383,7 +383,7 @@ static void check_publish(int n_cols, int n, bool with_bits) {
     the_case.b->host_free(the_case.device, &e.pinned);
 }
 
-/* A predictor's kernel sends its bitmaps itself; two launches. Without an epoch it sends nothing. */
+/* A predictor's kernel sends its bitmaps itself, twice; with epoch 0 it sends nothing. */
 static void test_predict_message(void **state) {
     (void)state;
     enum { N_SENT = 32 * BIT_WORDS - 5, N_IN = 64 };
@@ -408,8 +408,7 @@ static void test_predict_message(void **state) {
         for (int k = 0; k < 2; k++) {
             send.epoch = case_upload(&epochs[k], sizeof epochs[k]);
             OPS->predict(the_case.stream, &a);
-            while (gpu_flag_get(here(&e, 0)) < epochs[k]) {
-            }
+            while (gpu_flag_get(here(&e, 0)) < epochs[k]) {}
             case_download(got, a.select.bitmap, n_bits);
             const uint32_t *sent = here(&e, e.bits_at);
             for (size_t i = 0; i < n_bits / sizeof *got; i++)
@@ -608,9 +607,9 @@ static void test_bits_alone(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_select),   CASE_TEST(test_select_ends), CASE_TEST(test_activate),
-    CASE_TEST(test_handoffs), CASE_TEST(test_idle),        CASE_TEST(test_bits_alone),
-    CASE_TEST(test_stamps),   CASE_TEST(test_predict_types), CASE_TEST(test_predict_shapes),
+    CASE_TEST(test_select),          CASE_TEST(test_select_ends),   CASE_TEST(test_activate),
+    CASE_TEST(test_handoffs),        CASE_TEST(test_idle),          CASE_TEST(test_bits_alone),
+    CASE_TEST(test_stamps),          CASE_TEST(test_predict_types), CASE_TEST(test_predict_shapes),
     CASE_TEST(test_predict_message),
 };
 CASE_MAIN(tests)

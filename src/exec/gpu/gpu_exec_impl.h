@@ -122,7 +122,7 @@ struct gpu_exec {
 
     /* Pinned host memory, which the device also sees. */
     gpu_pinned header_host, stage_host, uses_host;
-    gpu_pinned results_host; /* `count`, then logits */
+    gpu_pinned results_host;                                    /* `count`, then logits */
     gpu_pinned message_x[PLAN_SIDES], message_bits[PLAN_SIDES]; /* by sender */
     gpu_pinned message_embd;                                    /* BUF_LAYER_EMBD */
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
@@ -372,6 +372,10 @@ bool gpu_exec_sends(const gpu_exec *g, const plan_step *s, const gpu_exec_shape 
 /* Where the int8 form of a step's result goes; NULL: no step reads it, or only tiled products,
  * which read floats. */
 void *gpu_exec_q8(const gpu_exec *g, const plan_step *s, plan_form form);
+/* The norm of the next step, in *norm and, if it sends, *send, if the step's kernel includes it
+ * (plan_step.norms); NULL: it does not. */
+const gpu_norm *gpu_exec_norm_after(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                                    const gpu_exec_shape *p, gpu_norm *norm, gpu_send *send);
 gpu_input gpu_exec_input(const gpu_exec *g, plan_buffer b, int slot, int n_cols);
 gpu_matmul gpu_exec_product(const gpu_exec *g, const plan_matrix *pm, const gpu_mat *w,
                             const float *bias, const gpu_input *in, plan_buffer out, bool add);

@@ -32,17 +32,17 @@ static gpu_predict prediction_of(const gpu_exec *g, const plan_ffn *f, const gpu
     const int64_t n_embd = g->model->hp.n_embd;
     const bool signs = f->predictor == PREDICTOR_SIGN;
     const uint8_t *q8 = g->q8[PLAN_SLOT_MAIN];
-    return (gpu_predict){
-        .w = signs ? (gpu_mat){.n_in = n_embd, .n_out = f->n_scored} : w->fc2,
-        .signs = w->sign,
-        .in = {.x = g->buf[BUF_PRED] ? g->buf[BUF_PRED] + first * g->plan->gpu_width[BUF_PRED]
-                                     : NULL,
-               .ldx = g->plan->gpu_width[BUF_PRED],
-               .q8 = signs ? q8 + (size_t)first * gpu_q8_bytes(n_embd) : NULL,
-               .n_cols = n},
-        .scale = signs ? 1 : f->fc2.scale,
-        .select = selection_of(g, f, w, first, n),
-        .arrived = g->parts_in};
+    return (gpu_predict){.w = signs ? (gpu_mat){.n_in = n_embd, .n_out = f->n_scored} : w->fc2,
+                         .signs = w->sign,
+                         .in = {.x = g->buf[BUF_PRED]
+                                         ? g->buf[BUF_PRED] + first * g->plan->gpu_width[BUF_PRED]
+                                         : NULL,
+                                .ldx = g->plan->gpu_width[BUF_PRED],
+                                .q8 = signs ? q8 + (size_t)first * gpu_q8_bytes(n_embd) : NULL,
+                                .n_cols = n},
+                         .scale = signs ? 1 : f->fc2.scale,
+                         .select = selection_of(g, f, w, first, n),
+                         .arrived = g->parts_in};
 }
 
 void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const plan_ffn *f,
@@ -192,18 +192,25 @@ static gpu_down_rows down_of(const gpu_exec *g, const plan_step *s, const plan_f
                            .partial = g->down_partial,
                            .fired = g->read + 2 * s->layer + 1,
                            .y = g->buf[s->out],
-                           .ldy = g->plan->gpu_width[s->out]};
+                           .ldy = g->plan->gpu_width[s->out],
+                           .arrived = g->parts_in};
 }
 
 void gpu_exec_down_rows(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
                         const gpu_exec_shape *p) {
-    const gpu_down_rows a = down_of(g, s, f, w, p);
+    gpu_norm norm;
+    gpu_send send;
+    gpu_down_rows a = down_of(g, s, f, w, p);
+    a.norm = gpu_exec_norm_after(g, s, w, p, &norm, &send);
     g->b->ops.down_rows(g->stream, &a);
 }
 
 void gpu_exec_down_listed(gpu_exec *g, const plan_step *s, const plan_ffn *f,
                           const gpu_exec_step *w, const gpu_exec_shape *p) {
+    gpu_norm norm;
+    gpu_send send;
     gpu_down_rows a = down_of(g, s, f, w, p);
+    a.norm = gpu_exec_norm_after(g, s, w, p, &norm, &send);
     a.list = g->list;
     a.count = g->count + s->layer;
     g->b->ops.down_rows(g->stream, &a);

@@ -77,6 +77,16 @@ void gpu_exec_quantize(gpu_exec *g, const plan_step *s, const args_quantize *arg
         g->b->ops.quantize(g->stream, &quantize);
 }
 
+const gpu_norm *gpu_exec_norm_after(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                                    const gpu_exec_shape *p, gpu_norm *norm, gpu_send *send) {
+    const plan_step *next = &s[1];
+    if (!s->norms || p->form != FORM_ONE) return NULL;
+    *norm = norm_of(g, next, STEP_ARGS(next, norm), &w[1], g->buf[next->in], next->out, 1);
+    norm->q8 = gpu_exec_q8(g, next, FORM_ONE);
+    if (gpu_exec_sends(g, next, p, send)) norm->send = send;
+    return norm;
+}
+
 /* ---- products -------------------------------------------------------------------------------- */
 
 gpu_input gpu_exec_input(const gpu_exec *g, plan_buffer b, int slot, int n_cols) {
@@ -115,7 +125,11 @@ static void make_products(gpu_exec *g, const plan_step *s, const args_matmul *ar
 void gpu_exec_matvec(gpu_exec *g, const plan_step *s, const args_matmul *args,
                      const gpu_exec_step *w, const gpu_exec_shape *p) {
     gpu_matmul products[GPU_MAX_PRODUCTS];
+    gpu_norm norm;
+    gpu_send send;
     make_products(g, s, args, w, p, products);
+    products[0].norm = gpu_exec_norm_after(g, s, w, p, &norm, &send);
+    products[0].arrived = g->parts_in;
     g->b->ops.matvec(g->stream, products, s->n_matrices);
 }
 

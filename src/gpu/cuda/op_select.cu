@@ -1,5 +1,5 @@
-/* op_select.cu: bitmaps of selected neurons from scores (prefill; see op_predict.cu), one thread per
- * neuron and column; the list of selected neurons from the bitmaps of a message, by one block. */
+/* op_select.cu: bitmaps of selected neurons from scores, one thread per neuron and column (for few
+ * tokens: op_predict.cu); lists of selected neurons from bitmaps of a message, by one block. */
 #include <assert.h>
 
 #include "gpu_select.h"

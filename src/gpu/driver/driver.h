@@ -82,6 +82,9 @@ pi_status driver_status(gpu_device *d, pi_error *err);
 pi_status driver_load_kernels(driver_vendor *v, int index, const char *arch, int capability,
                               const gpu_host *host, pi_error *err);
 
+/* Whether kernels of a device of this capability overlap. */
+bool driver_overlaps(const driver_vendor *v, int capability);
+
 /* driver_free_memory.c. Free bytes of a device of `total`; bus: "0000:01:00.0". */
 uint64_t driver_free_memory(const char *bus, uint64_t total);
 

@@ -126,6 +126,7 @@ static pi_status driver_describe(driver_vendor *v, int index, gpu_info *info, pi
     info->capability_minor = attribute(v, v->attribute_minor, device);
     info->shared_memory = attribute(v, v->attribute_integrated, device) != 0;
     info->tensor_cores = info->capability_major >= 7;
+    info->overlaps = driver_overlaps(v, 10 * info->capability_major + info->capability_minor);
     snprintf(info->arch, sizeof info->arch, "sm_%d%d", info->capability_major,
              info->capability_minor);
     /* Two transfers per clock: what data sheets count. */

@@ -106,6 +106,10 @@ static void warn_of_translation(const char *arch, const gpu_host *host) {
     host->warn(line);
 }
 
+bool driver_overlaps(const driver_vendor *v, int capability) {
+    return best_arch(capability) >= OVERLAP_ARCH && v->calls.launch_with;
+}
+
 pi_status driver_load_kernels(driver_vendor *v, int index, const char *arch, int capability,
                               const gpu_host *host, pi_error *err) {
     driver_slot *slot = &v->slots[index];
@@ -136,6 +140,6 @@ pi_status driver_load_kernels(driver_vendor *v, int index, const char *arch, int
         return status;
     }
     slot->functions = functions;
-    slot->overlaps = best >= OVERLAP_ARCH && v->calls.launch_with;
+    slot->overlaps = driver_overlaps(v, capability);
     return PI_OK;
 }
