@@ -98,6 +98,7 @@ static pi_status create_with_splits(pi_context *c, const place_gpus_fit *f, pi_e
     options.plan.splits = f->plan.splits;
     options.plan.head = f->plan.head;
     options.n_batch = f->n_batch;
+    options.plan.merge_norms = f->merge_norms;
     options.gpu = c->gpus.gpu[0].library.backend;
     memcpy(options.peers, c->gpus.peers, sizeof options.peers);
     for (int i = 0; i < c->gpus.n; i++) {

@@ -9,7 +9,7 @@
 enum { MAX_UBATCHES = 1024 };
 
 /* A thread of the CPU has an event per step, and one per wait for a GPU; the stream of a GPU has
- * one per step, and one per batch of logits. */
+ * one per step, those of the head for every batch of logits. */
 static int events_per_ubatch(const engine_context *c) {
     int most = c->cpu.plan->n_steps + c->cpu.plan->n_exchanges[SIDE_GPU];
     for (int i = 0; i < c->gpu.n_gpus; i++) {

@@ -7,10 +7,10 @@
  *
  * Use by the engine. Once per context: open a device; allocate weights, KV caches, buffers and
  * flags; record one program per number of columns (tokens of a ubatch): all operations (gpu_ops.h)
- * of a decode step. Per step: upload the gpu_columns and the epoch, launch the program; for every
- * split layer wait for the device's flag, compute the CPU's part, raise the host's flag; download
- * the logits and wait for the stream. A program reads everything that depends on the token from
- * device memory.
+ * of a decode step, between the copies of its input (gpu_columns, epoch) and of its results. Per
+ * step: write the input to pinned memory, launch the program; for every split layer wait for the
+ * device's flag, compute the CPU's part, raise the host's flag; wait for the stream. A program
+ * reads everything that depends on the token from device memory.
  *
  * Ownership: whoever creates something frees it, before the device is closed. Device addresses are
  * plain pointers marked `device`; the host never dereferences them. Memory, streams, events and
@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Increase with every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 18 };
+enum { GPU_VERSION = 19 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;
@@ -59,6 +59,7 @@ typedef struct gpu_info {
     int32_t capability_major, capability_minor;
     bool shared_memory; /* host and device share memory: no copies */
     bool tensor_cores;
+    bool overlaps; /* kernels of a program overlap: a separate kernel begins at once */
 } gpu_info;
 
 typedef struct gpu_open_options {

@@ -48,6 +48,7 @@ enum {
     GPU_MAX_TAPS = 8,     /* taps of a recurrent layer's convolution */
     GPU_MAX_STATE = 256,  /* elements of a row of a recurrent state */
     GPU_MAX_STREAMS = 8,  /* residual streams of a token */
+    GPU_MAX_RANK = 8192,  /* elements of a predictor's hidden vector */
     GPU_ATTN_TILE = 64,   /* positions of an attention tile */
     GPU_ATTN_SPLITS = 32  /* maximum parts of a long context, which run in parallel */
 };
@@ -197,6 +198,10 @@ typedef struct gpu_matmul {
     float *y;
     int64_t ldy;
     void *scratch; /* matmul, matmul_t: gpu_matmul_scratch bytes */
+    /* matvec of one product and one column: then norms y, in the same kernel; its x is y. Read when
+     * the operation is enqueued; NULL: none */
+    const gpu_norm *norm;
+    int32_t *arrived; /* with `norm`: [1] zero before and after */
 } gpu_matmul;
 
 typedef enum gpu_rounding { GPU_ROUND_NOT, GPU_ROUND_HALF, GPU_ROUND_BF16 } gpu_rounding;
@@ -476,19 +481,9 @@ typedef struct gpu_activate {
     void *q8; /* [n_cols] int8 form of y; NULL: none */
 } gpu_activate;
 
-/* Predictor scores from signs: y[c][r] = sum_k x[c][k] * s, s = 1 when bit k % 8 of byte k / 8 of
- * row r is set, else -1. Few columns. */
-typedef struct gpu_sign_dot {
-    const uint8_t *bits; /* [n_out][n_in / 8] */
-    int64_t n_in, n_out; /* n_in a multiple of 32 */
-    gpu_input in;        /* reads q8 */
-    float *y;
-    int64_t ldy;
-} gpu_sign_dot;
-
-/* Selects neurons. Column c selects i when v[c][i] + bias[i] >= cut, or NaN; with v NULL the
- * selection is given in bits_in. Writes the selection from v to bitmap (NULL: none), and to list
- * (NULL: none), ascending, the *count neurons below n_list that any column selected. */
+/* Selected neurons. Column c selects i when v[c][i] + bias[i] >= cut, or NaN; `select` writes this
+ * to bitmap. With v NULL the selection is given in bits_in; `select` writes to list, ascending, the
+ * *count neurons below n_list that any column selected. */
 typedef struct gpu_select {
     const float *v, *bias;
     const uint32_t *bits_in; /* [n_cols][n_words], n_words = (n + 31) / 32 */
@@ -498,8 +493,20 @@ typedef struct gpu_select {
     int32_t *list;        /* capacity n_list */
     int32_t *count;       /* [1] */
     uint32_t *bitmap;     /* [n_cols][n_words] */
-    const gpu_send *send; /* with a list: sends the bitmaps; NULL: no message */
+    const gpu_send *send; /* `predict`: sends the bitmaps; NULL: no message */
 } gpu_select;
+
+/* A predictor: computes v[c][i] = scale * row i of w . column c of x, or from signs sum_k x[c][k] *
+ * s, s = 1 when bit k % 8 of byte k / 8 of row i of `signs` is set, else -1; and selects neurons by
+ * it. Few columns. */
+typedef struct gpu_predict {
+    gpu_mat w; /* n_in <= GPU_MAX_RANK; with signs only n_in, a multiple of 32, and n_out */
+    const uint8_t *signs; /* [n_out][n_in / 8] or NULL */
+    gpu_input in;         /* w reads x, and quantizes it if its type wants int8; signs read q8 */
+    float scale;
+    gpu_select select; /* n is w.n_out; writes bitmap, and if not NULL list; v, bits_in: unused */
+    int32_t *arrived;  /* [1] zero before and after; with a list or a message */
+} gpu_predict;
 
 /* y[c] = sum over i < *count of h[c][i] * row list[i] of w (one row per neuron: down_t), plus bias;
  * with `add`, plus y[c]. list and count NULL: rows [0, n_max). Rows whose h is zero in every column
@@ -517,6 +524,8 @@ typedef struct gpu_down_rows {
     float *partial; /* gpu_down_partial floats */
     float *y;
     int64_t ldy;
+    const gpu_norm *norm; /* of one column: see gpu_matmul */
+    int32_t *arrived;
 } gpu_down_rows;
 
 /* Number of partial sums: enough thread blocks for any GPU, with 4096 outputs. */
@@ -841,7 +850,7 @@ typedef struct gpu_stamp {
     OP(gate, GATE, gpu_gate)                                                                       \
     OP(ffn_in, FFN_IN, gpu_ffn_in)                                                                 \
     OP(activate, ACTIVATE, gpu_activate)                                                           \
-    OP(sign_dot, SIGN_DOT, gpu_sign_dot)                                                           \
+    OP(predict, PREDICT, gpu_predict)                                                              \
     OP(select, SELECT, gpu_select)                                                                 \
     OP(down_rows, DOWN_ROWS, gpu_down_rows)                                                        \
     OP(top_k, TOP_K, gpu_top_k)                                                                    \
@@ -885,6 +894,7 @@ typedef struct gpu_shape {
     int32_t n_taps, n_state; /* recurrent layers */
     int32_t n_embd, n_stream;
     int32_t n_expert, n_ff_expert;
+    int32_t n_rank; /* of a predictor */
 } gpu_shape;
 
 /* For operations without weights. */

@@ -35,6 +35,8 @@ static bool fits(gpu_op op, const gpu_shape *s) {
         return s->n_embd % STREAM_UNIT == 0 && s->n_stream <= GPU_MAX_STREAMS;
     case GPU_OP_ROUTE:
         return s->n_expert <= GPU_MAX_EXPERTS;
+    case GPU_OP_PREDICT:
+        return s->n_rank <= GPU_MAX_RANK;
     case GPU_OP_EXPERT_IN:
         return s->n_ff_expert % QUANT_GROUP == 0;
     default:

@@ -34,6 +34,7 @@ static pi_status choose_splits(const model *m, const pi_context_options *o, engi
     if (status == PI_OK) {
         engine->plan.splits = fit->plan.splits;
         engine->plan.head = fit->plan.head;
+        engine->plan.merge_norms = fit->merge_norms;
     } else if (o->device != PI_DEVICE_AUTO) {
         return error_set(err, status, "%s", why.message);
     } else if (status != PI_ERR_NOT_FOUND || place_expects_gpu(o)) {

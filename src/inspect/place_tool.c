@@ -93,6 +93,8 @@ static pi_status make_workload(place_job *j, pi_error *err) {
     status = plan_support_create(j->model, &asked, &j->support, err);
     if (status != PI_OK) return status;
     asked.stays = j->support.stays;
+    for (int i = 0; i < j->machines.n; i++)
+        asked.merge_norms |= (uint32_t)!j->machines.machine[i].overlaps << i;
     size_t n = (size_t)j->model->hp.n_layer;
     j->layers = mem_calloc(n, sizeof *j->layers);
     if (!j->layers) return error_nomem(err, n * sizeof *j->layers, "layers");
@@ -284,8 +286,8 @@ pi_status pi_place(const char *path, const pi_place_options *options, FILE *out,
     pi_status status = check_options(j.options, err);
     if (status == PI_OK && j.options->svg) status = file_writer_probe(j.options->svg, err);
     if (status == PI_OK) status = open_model(&j, path, err);
-    if (status == PI_OK) status = make_workload(&j, err);
     if (status == PI_OK) status = measure_machine(j.options, path, &j.machines, err);
+    if (status == PI_OK) status = make_workload(&j, err); /* kernels depend on the GPUs */
     if (status == PI_OK) {
         const int n = j.machines.n;
         choose_budgets(&j);

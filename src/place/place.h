@@ -50,6 +50,7 @@ typedef struct place_machine {
     uint64_t runtime_bytes; /* GPU memory for driver and kernels */
     uint64_t margin_bytes;  /* GPU memory that stays free */
     size_t node_bytes;      /* GPU memory of a recorded program per kernel */
+    bool overlaps;          /* gpu_info.overlaps */
 } place_machine;
 
 /* Described machines, from published figures: "rtx-4090-ddr5", ..., "cpu-only". */
@@ -74,7 +75,7 @@ typedef struct place_layer {
     /* Additional bytes of the GPU's copy, whose rows are padded: for attention, norms and predictor
      * together, and for a group of neurons. */
     uint64_t always_padding, unit_padding;
-    int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES]; /* step_counts */
+    int32_t always_steps[PLAN_SIDES], neuron_steps[PLAN_SIDES], merged_norms; /* step_counts */
     bool always_stays, neurons_stay; /* must stay on the CPU: plan_options.stays */
     bool with_previous;  /* must have the previous layer's primary: they share a KV cache */
     bool begins_stage;   /* the previous layer counts as on the CPU, but belongs to another GPU */

@@ -32,7 +32,8 @@ static place_machine simulated_machine(const gpu_info *info) {
     place_machine m = {.name = "simulated",
                        .has_gpu = true,
                        .device = {[SIDE_CPU] = cpu, [SIDE_GPU] = gpu},
-                       .sync = SIM_SYNC};
+                       .sync = SIM_SYNC,
+                       .overlaps = info->overlaps};
     snprintf(m.gpu_name, sizeof m.gpu_name, "%s", info->name);
     return m;
 }
@@ -442,13 +443,20 @@ static pi_status find_support(const model *m, plan_options *o, plan_support *out
     return status;
 }
 
+static uint32_t merging_devices(const place_request *r) {
+    uint32_t mask = 0;
+    for (int d = 0; d < r->n; d++) mask |= (uint32_t)!r->gpu[d].machine.overlaps << d;
+    return mask;
+}
+
 /* Splits for ubatches of engine->n_batch tokens. */
 static pi_status fit_batch(const place_request *r, const model *m, const engine_options *engine,
                            place_gpus_fit *out, pi_error *err) {
     size_t n = (size_t)m->hp.n_layer;
     engine_options on_these = *engine;
-    *out = (place_gpus_fit){.plan = {.n_layers = (int)n}};
+    *out = (place_gpus_fit){.plan = {.n_layers = (int)n}, .merge_norms = merging_devices(r)};
     on_these.plan.supports = r->supports;
+    on_these.plan.merge_norms = out->merge_norms;
     pi_status status = find_support(m, &on_these.plan, &out->support, err);
     if (status != PI_OK) return status;
     out->plan.splits = mem_calloc(n, sizeof *out->plan.splits);
@@ -499,7 +507,9 @@ static pi_status predict_turn(const place_request *r, const model *m, const engi
     place_workload work;
     place_prediction p;
     place_machine machines[PI_MAX_DEVICES];
-    pi_status status = make_workload(m, engine, r, &work, err);
+    engine_options on_these = *engine;
+    on_these.plan.merge_norms = f->merge_norms;
+    pi_status status = make_workload(m, &on_these, r, &work, err);
     if (status != PI_OK) return status;
     for (int d = 0; d < r->n; d++) machines[d] = r->gpu[d].machine;
     place_predict(&work, machines, &f->plan, &p, NULL);

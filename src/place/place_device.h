@@ -50,6 +50,7 @@ typedef struct place_gpus_fit {
     place_plan plan;
     int end[PI_MAX_DEVICES];         /* stage d ends before this layer */
     place_fit stage[PI_MAX_DEVICES]; /* each plan places the other stages on the CPU */
+    uint32_t merge_norms;            /* plan_options.merge_norms */
     plan_support support;            /* why parts stay on the CPU */
     int n_batch;                     /* tokens per ubatch */
     double prompt_seconds;           /* predicted for PLACE_PROMPT_TOKENS; 0: nothing is on a GPU */

@@ -32,6 +32,7 @@ typedef struct described {
     const char *name;
     double gpu_gbps, cpu_gbps; /* published figures; 0: no GPU */
     uint64_t gpu_gib;
+    bool overlaps; /* compute capability 9 and later */
 } described;
 
 /* DDR4-3200 and DDR5-5600, two channels. */
@@ -39,16 +40,16 @@ typedef struct described {
 #define DDR5 89.6
 
 static const described machines[] = {
-    {"cpu-only", 0, DDR4, 0},
-    {"cpu-only-ddr5", 0, DDR5, 0},
-    {"rtx-2080ti-ddr4", 616, DDR4, 11}, /* GDDR6, 352 bits at 14 Gbit/s */
-    {"rtx-2080ti-ddr5", 616, DDR5, 11},
-    {"rtx-3060-ddr4", 360, DDR4, 12}, /* GDDR6, 192 bits at 15 Gbit/s */
-    {"rtx-3060-ddr5", 360, DDR5, 12},
-    {"rtx-4090-ddr4", 1008, DDR4, 24}, /* GDDR6X, 384 bits at 21 Gbit/s */
-    {"rtx-4090-ddr5", 1008, DDR5, 24},
-    {"rtx-5090-ddr4", 1792, DDR4, 32}, /* GDDR7, 512 bits at 28 Gbit/s */
-    {"rtx-5090-ddr5", 1792, DDR5, 32},
+    {"cpu-only", 0, DDR4, 0, false},
+    {"cpu-only-ddr5", 0, DDR5, 0, false},
+    {"rtx-2080ti-ddr4", 616, DDR4, 11, false}, /* GDDR6, 352 bits at 14 Gbit/s */
+    {"rtx-2080ti-ddr5", 616, DDR5, 11, false},
+    {"rtx-3060-ddr4", 360, DDR4, 12, false}, /* GDDR6, 192 bits at 15 Gbit/s */
+    {"rtx-3060-ddr5", 360, DDR5, 12, false},
+    {"rtx-4090-ddr4", 1008, DDR4, 24, false}, /* GDDR6X, 384 bits at 21 Gbit/s */
+    {"rtx-4090-ddr5", 1008, DDR5, 24, false},
+    {"rtx-5090-ddr4", 1792, DDR4, 32, true}, /* GDDR7, 512 bits at 28 Gbit/s */
+    {"rtx-5090-ddr5", 1792, DDR5, 32, true},
 };
 
 void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes) {
@@ -70,6 +71,7 @@ int place_machine_count(void) {
 place_machine place_machine_at(int i) {
     const described *d = &machines[i];
     place_machine m = {.has_gpu = d->gpu_gbps > 0, .sync = SYNC, .bus_gbps = BUS_GBPS};
+    m.overlaps = d->overlaps;
     memcpy(m.name, d->name, strlen(d->name) + 1);
     m.device[SIDE_CPU] = (place_device){.memory_bytes = HOST_MEMORY,
                                         .stream_gbps = CPU_STREAM * d->cpu_gbps,

@@ -2,12 +2,12 @@
  *
  *   {"name": "desk", "cpu": {"stream_gbps": 45, "gather_gbps": 27, "step_us": 1},
  *    "gpu": {"memory_gib": 24, "stream_gbps": 800, "gather_gbps": 700, "step_us": 2.3,
- *            "runtime_mib": 400, "margin_mib": 256},
+ *            "runtime_mib": 400, "margin_mib": 256, "overlaps": false},
  *    "sync_us": 6.1, "bus_gbps": 12, "shared": false}
  *
- * Without "gpu" the machine has no GPU. With "sync_us" and without "bus_gbps" the time of an
- * exchange does not depend on its bytes. Unknown keys are errors, so that a misspelt key is not
- * silently ignored. */
+ * Without "gpu" the machine has no GPU; overlaps: kernels of a program overlap. With "sync_us" and
+ * without "bus_gbps" the time of an exchange does not depend on its bytes. Unknown keys are errors,
+ * so that a misspelt key is not silently ignored. */
 #include <errno.h>
 #include <string.h>
 
@@ -75,7 +75,11 @@ static pi_status read_device(const json_node *object, const char *where, place_d
         {"margin_mib", &margin, false},
     };
     bool gpu = d == &m->device[SIDE_GPU];
-    static const char *const others[] = {"name", NULL};
+    static const char *const others[] = {"name", "overlaps", NULL};
+    const json_node *overlaps = gpu ? json_get(object, "overlaps") : NULL;
+    if (overlaps && !json_as_bool(overlaps, &m->overlaps))
+        return error_set(err, PI_ERR_FORMAT, "invalid value: %s: overlaps must be true or false",
+                         where);
     pi_status status = read_numbers(object, where, numbers, gpu ? 6 : 4, gpu ? others : NULL, err);
     if (status != PI_OK) return status;
     const char *name;
@@ -146,12 +150,14 @@ pi_status place_profile_read(const char *path, place_machine *out, pi_error *err
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void put_rates(json_writer *w, const char *key, const char *name, const place_device *d) {
+static void put_rates(json_writer *w, const char *key, const char *name, const place_device *d,
+                      bool overlaps) {
     json_put_object(w, key);
     if (name) json_put_text(w, "name", name);
     json_put_number(w, "stream_gbps", d->stream_gbps);
     json_put_number(w, "gather_gbps", d->gather_gbps);
     json_put_number(w, "step_us", d->step / MICRO);
+    if (overlaps) json_put_bool(w, "overlaps", true);
     json_end_object(w);
 }
 
@@ -164,8 +170,8 @@ static bool describe(const place_machine *m, os_text *out) {
     json_begin(&w, out->file);
     json_put_object(&w, NULL);
     json_put_text(&w, "name", name);
-    put_rates(&w, "cpu", NULL, &m->device[SIDE_CPU]);
-    if (m->has_gpu) put_rates(&w, "gpu", m->gpu_name, &m->device[SIDE_GPU]);
+    put_rates(&w, "cpu", NULL, &m->device[SIDE_CPU], false);
+    if (m->has_gpu) put_rates(&w, "gpu", m->gpu_name, &m->device[SIDE_GPU], m->overlaps);
     if (m->drive_gbps > 0) {
         json_put_object(&w, "drive");
         json_put_number(&w, "stream_gbps", m->drive_gbps);
@@ -232,6 +238,7 @@ void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine
     snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
     snprintf(out->gpu_name, sizeof out->gpu_name, "%s", info->name);
     place_machine_add_gpu(out, info->bandwidth, info->memory_total);
+    out->overlaps = info->overlaps;
     if (found) out->device[SIDE_CPU] = measured.device[SIDE_CPU];
     if (!gpu) return;
     out->device[SIDE_GPU] = measured.device[SIDE_GPU];

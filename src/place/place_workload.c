@@ -266,6 +266,7 @@ static pi_status count_steps(const model *m, const place_use *use, place_workloa
     for (int i = 0; i < m->hp.n_layer; i++) {
         memcpy(w->layers[i].always_steps, steps[i].always, sizeof steps[i].always);
         memcpy(w->layers[i].neuron_steps, steps[i].neurons, sizeof steps[i].neurons);
+        w->layers[i].merged_norms = steps[i].norms;
     }
     memcpy(w->head_steps, steps[n - 1].always, sizeof w->head_steps);
     mem_free(steps);

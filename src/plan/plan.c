@@ -262,7 +262,8 @@ static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernel
             const plan_matrix *pm = &f->fc2;
             int form = form_of(kernels, pm->w.type);
             if (form < 0) return fail_type(p, pm, s->layer, err);
-            need_act(slots, source[PLAN_SLOT_PREDICTOR], form, pm->w.n_in);
+            if (side == SIDE_CPU) /* on the GPU OP_SELECT quantizes the hidden vector */
+                need_act(slots, source[PLAN_SLOT_PREDICTOR], form, pm->w.n_in);
         }
         if (s->op == OP_FFN_DOWN) {
             const plan_matrix *pm = &f->down;
@@ -329,7 +330,8 @@ static void set_widths(plan *p, plan_side side) {
         for (int k = 0; k < s->n_matrices; k++)
             widen(width, s->matrix[k].out, s->matrix[k].out_at + s->matrix[k].w.n_out);
         const plan_ffn *f = plan_ffn_of(s);
-        if (scores(s, side) && f->predictor != PREDICTOR_NONE) widen(width, BUF_SCORE, f->n_scored);
+        bool stored = side == SIDE_CPU ? f && f->predictor != PREDICTOR_NONE : f && f->fc2.w.data;
+        if (scores(s, side) && stored) widen(width, BUF_SCORE, f->n_scored);
         if (side == SIDE_GPU && s->op == OP_EXPERTS_IN) {
             widen(width, BUF_EXPERT_GATE, STEP_ARGS(s, experts)->experts->n_ff);
             widen(width, BUF_EXPERT_OUT, p->model->hp.n_embd);
@@ -417,6 +419,26 @@ static pi_status allocate_ffn(plan *p, pi_error *err) {
     return PI_OK;
 }
 
+/* Whether the kernel for a single token can norm the X that it completes. */
+static bool completes_x(const plan_step *s) {
+    const plan_kernel kernel = s->kernel[FORM_ONE];
+    if (!s->add_to_x) return false;
+    if (s->op == OP_FFN_DOWN) return kernel == KERNEL_VECTOR || kernel == KERNEL_UNION;
+    return s->op == OP_MATMUL && s->n_matrices == 1 && kernel == KERNEL_VECTOR;
+}
+
+/* For a single token only: the last block norms one column after the other, separate kernels all at
+ * once. */
+static void merge_norms(plan *p, uint32_t devices) {
+    for (int i = 0; i + 1 < p->n_gpu_steps; i++) {
+        plan_step *s = &p->gpu_steps[i], *next = s + 1;
+        if (!(devices >> s->device & 1) || next->device != s->device || !completes_x(s)) continue;
+        if (next->op != OP_NORM || next->in != BUF_X) continue;
+        s->norms = true;
+        next->kernel[FORM_ONE] = KERNEL_SKIP;
+    }
+}
+
 static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *options,
                        pi_error *err) {
     pi_status status = plan_set_splits(p, options, err);
@@ -425,6 +447,7 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     add_all(p, options);
     status = plan_sort_by_device(p, err);
     if (status != PI_OK) return status;
+    merge_norms(p, options->merge_norms);
     p->mode = most_frequent_mode(p);
     plan_set_forms(p, kernels, options->few_only);
     set_widths(p, SIDE_CPU);

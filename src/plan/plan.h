@@ -75,6 +75,9 @@ typedef struct plan_options {
      * on the CPU [n_layer + 1]; NULL: none. */
     const uint8_t *stays;
     gpu_supports *supports; /* gpu_backend.supports; NULL: gpu_kernels_support */
+    /* Bit i: on GPU i kernels of a program do not overlap (gpu_info.overlaps), so the kernel that
+     * adds to X for a single token also norms it; see plan_step.norms. */
+    uint32_t merge_norms;
 } plan_options;
 
 /* Parts of a layer (or the head): the weights of the primary, and the neurons (experts). */

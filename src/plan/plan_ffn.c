@@ -1,7 +1,7 @@
 /* plan_ffn.c: the pieces of an FFN block (plan_layer.c): each device's neurons, the exchange of the
  * input and the partial sums, predictors, and sparse layers:
  *
- *   [predictor: first product, quantize], norm, FFN_SPARSE, or
+ *   [predictor: first product, on the CPU quantize], norm, FFN_SPARSE, or
  *   where a cutoff depends on all neurons: norm, matmul gate, TOP_K, FFN_SPARSE of up; then
  *   with a row of down per neuron:  quantize (ubatches of many tokens only), FFN_DOWN
  *   with a plain down matrix:       quantize, matmul down
@@ -59,9 +59,10 @@ static void add_first_product(const plan_slice *h, plan_buffer in, bool relu) {
     plan_step *s = plan_add_slice_step(h, OP_MATMUL, in);
     plan_add_matrix(h->p, s, ROLE_FC1, ROLE_COUNT, BUF_PRED);
     STEP_ARGS(s, matmul)->relu = relu && h->side == SIDE_GPU;
+    if (h->side == SIDE_GPU) return; /* OP_SELECT quantizes PRED */
     s = plan_add_slice_step(h, OP_QUANTIZE, BUF_PRED);
     s->slot = PLAN_SLOT_PREDICTOR;
-    STEP_ARGS(s, quantize)->relu = relu && h->side == SIDE_CPU;
+    STEP_ARGS(s, quantize)->relu = relu;
 }
 
 void plan_add_ffn_norm(const plan_slice *h, predictor_kind kind) {

@@ -198,6 +198,7 @@ static void print_steps(const plan *p, plan_side side, FILE *out) {
         for (int k = 0; k < s->n_matrices; k++) print_matrix(&s->matrix[k], out);
         print_operands(&context, s);
         if (s->add_to_x) fprintf(out, " -> x +=");
+        if (s->norms) fprintf(out, ", norm");
         fputc('\n', out);
     }
 }

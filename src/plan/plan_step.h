@@ -396,6 +396,7 @@ struct plan_step {
     int64_t in_at;       /* OP_QUANTIZE and its OP_MATMUL: offset in the input's rows, floats */
     int sends;     /* the GPU's OP_NORM, OP_SELECT, OP_ROUTE: for few tokens the kernel sends its
                       part of the message of the OP_SEND so many steps later; 0: none */
+    bool norms;    /* on the GPU, for a single token: includes the next step, a norm of X */
     bool add_to_x; /* OP_MATMUL, OP_FFN_DOWN, OP_EXPERTS_SUM: adds the result to X; otherwise writes
                       it to `out`, or to the matrix's output */
     /* OP_MATMUL, OP_FFN_IN, OP_FFN_SPARSE, OP_HEADS: matrices that share one quantized input */

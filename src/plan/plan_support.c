@@ -71,6 +71,10 @@ static void need_matrix(check *c, tensor_role role, quant_type type) {
         need_typed(c, GPU_OP_FFN_IN, type);
         need(c, GPU_OP_ACTIVATE); /* for many tokens */
         break;
+    case ROLE_FC2:
+        need_typed(c, GPU_OP_PREDICT, type);
+        need_typed(c, GPU_OP_MATMUL, type);
+        return;
     default:
         break;
     }
@@ -125,7 +129,7 @@ static void need_primary(check *c, const model *m, int layer, pi_mode mode) {
         need(c, GPU_OP_ROUTE);
         need(c, GPU_OP_EXPERT_SUM); /* also adds the shared expert */
     } else if (mode == PI_MODE_PREDICT) {
-        if (l->t[ROLE_FFN_SIGN].data) need(c, GPU_OP_SIGN_DOT);
+        if (l->t[ROLE_FFN_SIGN].data) need(c, GPU_OP_PREDICT);
         need(c, GPU_OP_SELECT);
     }
     need_matrices(c, m, layer, mode, PLAN_PART_PRIMARY);
@@ -170,6 +174,7 @@ static gpu_shape shape_of(const model *m, int layer) {
     s.v_dim = l->v_dim;
     s.index_dim = m->layers[layer].t[ROLE_INDEX_Q].data ? hp->index_dim : 0;
     s.n_ff_expert = l->n_ff_expert;
+    s.n_rank = (int32_t)m->layers[layer].t[ROLE_FC1].n_out;
     return s;
 }
 
@@ -203,6 +208,7 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]) {
         [GPU_OP_MERGE] = "residual streams of this width",
         [GPU_OP_ROUTE] = "this number of experts",
         [GPU_OP_EXPERT_IN] = "experts of this size",
+        [GPU_OP_PREDICT] = "predictors of this rank",
     };
     const char *shape = shapes[lack->op], *name = gpu_op_name(lack->op);
     if (lack->shape && shape)

@@ -1,5 +1,6 @@
 /* test_engine_device.c: counts the engine's requests to a device: kernels of a program against the
- * numbers that placement uses, queries of the driver while the CPU waits, the streams of copies.
+ * numbers that placement uses, calls per token, queries of the driver while the CPU waits, the
+ * streams of copies.
  * The device's table is the backend's with counters in front. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,6 +63,23 @@ static void counted_program_free(gpu_program *p) {
     library.backend->program_free(p);
 }
 
+static int n_launches, n_downloads, n_syncs;
+
+static void counted_program_launch(gpu_stream *s, gpu_program *p) {
+    n_launches++;
+    library.backend->program_launch(s, p);
+}
+
+static void counted_download(gpu_stream *s, void *to, const void *from, size_t n_bytes) {
+    n_downloads++;
+    library.backend->download(s, to, from, n_bytes);
+}
+
+static pi_status counted_sync(gpu_stream *s, pi_error *err) {
+    n_syncs++;
+    return library.backend->stream_sync(s, err);
+}
+
 static bool counted_event_done(gpu_event *e) {
     n_queries++;
     return library.backend->event_done(e);
@@ -103,8 +121,7 @@ static void feed(engine_context *c, pi_session *s, int n) {
 
 typedef uint64_t kernel_counter(void);
 
-/* Work enqueued by the first token: its program, which is recorded then; and the head, which is not
- * part of the program. */
+/* Work enqueued by the first token: its program, which is recorded then. */
 static int64_t count_first_token(const model *m, const engine_options *o, kernel_counter *kernels) {
     engine_context *c = run_engine_context(m, o);
     pi_session *s = run_engine_session(c, N_CTX);
@@ -128,12 +145,13 @@ static int32_t count_of_plan(const model *m, const engine_options *o) {
     return n;
 }
 
-static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
+static void check_kernels(const char *what, const tiny_model *t, pi_mode mode, bool merge,
                           kernel_counter *kernels) {
     model *m = run_engine_open_tiny(t, MODEL_PATH);
     engine_options o = options_for(mode);
     step_counts steps[TINY_MAX_LAYERS + 1];
     pi_error err;
+    o.plan.merge_norms = merge;
     if (step_count_layers(m, &o.plan, 1, steps, &err)) fail_msg("%s", err.message);
     for (int primary = 0; primary < PLAN_SIDES; primary++) {
         /* Before the layers: a fill, angles, and a message where the head or the first layer has
@@ -157,6 +175,67 @@ static void check_kernels(const char *what, const tiny_model *t, pi_mode mode,
     model_close(m);
 }
 
+/* Layers on the GPU alone have n kernels each, or some fewer: `merged` norms are part of others. */
+static void check_layers(const char *what, const tiny_model *t, pi_mode mode, int n, int merged) {
+    /* A fill, angles, the first receive, which includes the first norm; norm and product of the
+     * head. */
+    const int others = 5 - 1;
+    model *m = run_engine_open_tiny(t, MODEL_PATH);
+    engine_options o = options_for(mode);
+    const int want = others + n * m->hp.n_layer;
+    split_all(m, SIDE_GPU, &o);
+    for (int i = 0; i < m->hp.n_layer; i++) splits[i].hot = model_layer_units(m, i);
+    for (int merge = 0; merge < 2; merge++) {
+        o.plan.merge_norms = (uint32_t)merge;
+        const int found = count_of_plan(m, &o);
+        if (found != want - merge * merged)
+            fail_msg("%s: %d kernels, expected %d", what, found, want - merge * merged);
+    }
+    model_close(m);
+}
+
+static void check_all_kernels(tiny_model t, bool merge, kernel_counter *kernels) {
+    check_kernels(t.type, &t, PI_MODE_DENSE, merge, kernels);
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    check_kernels("exact", &t, PI_MODE_EXACT, merge, kernels);
+    t.sparse.predictor = "lowrank";
+    t.sparse.rank = 32;
+    check_kernels("low rank", &t, PI_MODE_PREDICT, merge, kernels);
+    t.sparse.predictor = "relu_mlp";
+    check_kernels("low rank with ReLU", &t, PI_MODE_PREDICT, merge, kernels);
+    t.sparse.predictor = "sign";
+    check_kernels("signs", &t, PI_MODE_PREDICT, merge, kernels);
+}
+
+/* Heads of whole groups of int8, which attention quantizes itself. */
+static tiny_model quantized_model(void) {
+    tiny_model t = base_model();
+    t.type = "q4_0";
+    t.head_dim = t.n_rot = 32;
+    return t;
+}
+
+/* The numbers of src/gpu/README.md. With one attention block and one FFN block per layer, all norms
+ * of X are merged but the first one and the head's. */
+static void test_layers(void **state) {
+    (void)state;
+    tiny_model t = quantized_model();
+    const int n_norms = 2 * t.n_layer;
+    check_layers("dense", &t, PI_MODE_DENSE, 7, n_norms - 1);
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    check_layers("exact", &t, PI_MODE_EXACT, 8, n_norms - 1);
+    t.sparse.predictor = "lowrank";
+    t.sparse.rank = 32;
+    check_layers("low rank", &t, PI_MODE_PREDICT, 10, n_norms - 1);
+    t.sparse.predictor = "sign";
+    check_layers("signs", &t, PI_MODE_PREDICT, 9, n_norms - 1);
+    t = quantized_model();
+    t.experts = (tiny_experts){.n = 8, .n_used = 2, .n_ff = 32};
+    check_layers("experts", &t, PI_MODE_DENSE, 10, t.n_layer);
+}
+
 /* Placement uses the device's counts. */
 static void test_kernels(void **state) {
     (void)state;
@@ -167,21 +246,11 @@ static void test_kernels(void **state) {
     for (int i = 0; i < 2; i++) {
         tiny_model t = base_model();
         t.type = types[i];
-        check_kernels(types[i], &t, PI_MODE_DENSE, kernels);
-        t.activation = "relu";
-        t.sparse.down_t = true;
-        check_kernels("exact", &t, PI_MODE_EXACT, kernels);
-        t.sparse.predictor = "lowrank";
-        t.sparse.rank = 32;
-        check_kernels("low rank", &t, PI_MODE_PREDICT, kernels);
-        t.sparse.predictor = "relu_mlp";
-        check_kernels("low rank with ReLU", &t, PI_MODE_PREDICT, kernels);
-        t.sparse.predictor = "sign";
-        check_kernels("signs", &t, PI_MODE_PREDICT, kernels);
-        t = base_model();
+        check_all_kernels(t, false, kernels);
+        check_all_kernels(t, true, kernels);
         t.type = types[i];
         t.experts = (tiny_experts){.n = 8, .n_used = 2, .n_ff = 32};
-        check_kernels("experts", &t, PI_MODE_DENSE, kernels);
+        check_kernels("experts", &t, PI_MODE_DENSE, true, kernels);
         t = base_model();
         t.type = types[i];
         t.arch = "deepseek2";
@@ -189,7 +258,7 @@ static void test_kernels(void **state) {
         t.n_rot = 8;
         t.n_latent = t.n_latent_q = t.v_dim = 32;
         tiny_set_heads(&t, 4, 1);
-        check_kernels("latent", &t, PI_MODE_DENSE, kernels);
+        check_kernels("latent", &t, PI_MODE_DENSE, false, kernels);
     }
 }
 
@@ -317,6 +386,139 @@ static void test_order(void **state) {
     b->host_free(device, &gates);
 }
 
+/* ---- a token --------------------------------------------------------------------------------- */
+
+enum { N_VOCAB = 40 };
+
+/* With its program recorded, a token is one launch and one wait: copies of its input and results,
+ * and the head, are part of the program. */
+static void check_token(engine_context *c, pi_session *s, kernel_counter *kernels) {
+    feed(c, s, 1);
+    n_launches = n_uploads = n_downloads = n_syncs = 0;
+    const uint64_t before = kernels ? kernels() : 0;
+    feed(c, s, 1);
+    assert_int_equal(n_launches, 1);
+    assert_int_equal(n_uploads + n_downloads, 0);
+    assert_int_equal(n_syncs, 1);
+    if (kernels) assert_int_equal(kernels() - before, 0);
+}
+
+static void test_token(void **state) {
+    (void)state;
+    kernel_counter *kernels = (kernel_counter *)dynlib_symbol(library.handle,
+                                                              "powerinfer_sim_kernels");
+    tiny_model t = base_model();
+    model *m = run_engine_open_tiny(&t, MODEL_PATH);
+    engine_options o = options_for(PI_MODE_DENSE);
+    for (int head = 0; head < PLAN_SIDES; head++) {
+        split_all(m, SIDE_GPU, &o);
+        o.plan.head = (plan_side)head;
+        engine_context *c = run_engine_context(m, &o);
+        pi_session *s = run_engine_session(c, N_CTX);
+        check_token(c, s, kernels);
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    model_close(m);
+}
+
+/* Ubatches of three sessions that want logits of no row, of some rows, and of all rows: contiguous
+ * rows are computed by the program, others by further launches. out: [..][N_VOCAB], returns the
+ * number of rows. */
+static int feed_three(const model *m, const engine_options *o, float *out) {
+    static const int32_t tokens[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8};
+    static const pi_logits_wanted wants[][3] = {
+        {PI_LOGITS_ALL, PI_LOGITS_ALL, PI_LOGITS_ALL},
+        {PI_LOGITS_NONE, PI_LOGITS_NONE, PI_LOGITS_NONE},
+        {PI_LOGITS_ALL, PI_LOGITS_NONE, PI_LOGITS_NONE},
+        {PI_LOGITS_NONE, PI_LOGITS_LAST, PI_LOGITS_NONE},
+        {PI_LOGITS_LAST, PI_LOGITS_LAST, PI_LOGITS_LAST}, /* rows 1, 3, 5 */
+        {PI_LOGITS_ALL, PI_LOGITS_NONE, PI_LOGITS_ALL},
+    };
+    engine_context *c = run_engine_context(m, o);
+    pi_session *s[3];
+    int n = 0;
+    for (int k = 0; k < 3; k++) s[k] = run_engine_session(c, N_CTX);
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
+            pi_input in[3];
+            int n_rows = 0;
+            for (int k = 0; k < 3; k++) {
+                in[k] = (pi_input){.session = s[k],
+                                   .tokens = tokens + (i + 3 * (size_t)k) % 10,
+                                   .n_tokens = 2,
+                                   .logits = wants[i][k]};
+                n_rows += wants[i][k] == PI_LOGITS_ALL ? 2 : wants[i][k] == PI_LOGITS_LAST;
+            }
+            run_engine_forward(c, in, 3);
+            for (int row = 0; row < n_rows; row++)
+                memcpy(out + n++ * N_VOCAB, engine_logits(c, row), N_VOCAB * sizeof *out);
+        }
+    }
+    for (int k = 0; k < 3; k++) engine_session_destroy(s[k]);
+    engine_context_destroy(c);
+    return n;
+}
+
+static void test_rows(void **state) {
+    (void)state;
+    static float want[64 * N_VOCAB], got[64 * N_VOCAB];
+    tiny_model t = base_model();
+    model *m = run_engine_open_tiny(&t, MODEL_PATH);
+    engine_options o = run_engine_options(PI_MODE_DENSE, N_BATCH, N_TOKENS);
+    int n = feed_three(m, &o, want);
+    o = options_for(PI_MODE_DENSE);
+    split_all(m, SIDE_GPU, &o);
+    assert_int_equal(feed_three(m, &o, got), n);
+    for (int i = 0; i < n; i++)
+        assert_true(run_nmse(got + i * N_VOCAB, want + i * N_VOCAB, N_VOCAB) < 1e-4);
+    model_close(m);
+}
+
+/* ---- norms in other kernels ------------------------------------------------------------------ */
+
+/* Token by token, all layers on the GPU: one kernel less for every norm of X but the first layer's;
+ * logits as with separate norms. Steps of several tokens have separate norms. */
+static void check_merged(const tiny_model *t, pi_mode mode, kernel_counter *kernels) {
+    static float logits[2][5 * N_VOCAB];
+    model *m = run_engine_open_tiny(t, MODEL_PATH);
+    engine_options o = options_for(mode);
+    int64_t launched[2];
+    split_all(m, SIDE_GPU, &o);
+    for (int i = 0; i < m->hp.n_layer; i++) splits[i].hot = model_layer_units(m, i);
+    for (int merge = 0; merge < 2; merge++) {
+        o.plan.merge_norms = (uint32_t)merge;
+        launched[merge] = kernels ? count_first_token(m, &o, kernels) : 0;
+        engine_context *c = run_engine_context(m, &o);
+        pi_session *s = run_engine_session(c, N_CTX);
+        for (int i = 0; i < 5; i++) {
+            feed(c, s, i == 2 ? 3 : 1);
+            memcpy(logits[merge] + i * N_VOCAB, engine_logits(c, 0), N_VOCAB * sizeof(float));
+        }
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    if (kernels) assert_int_equal(launched[0] - launched[1], 2 * m->hp.n_layer - 1);
+    assert_true(run_nmse(logits[1], logits[0], 5 * N_VOCAB) < 1e-8);
+    model_close(m);
+}
+
+static void test_merged(void **state) {
+    (void)state;
+    kernel_counter *kernels = (kernel_counter *)dynlib_symbol(library.handle,
+                                                              "powerinfer_sim_kernels");
+    tiny_model t = base_model();
+    check_merged(&t, PI_MODE_DENSE, kernels);
+    t.type = "q4_0";
+    check_merged(&t, PI_MODE_DENSE, kernels);
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    check_merged(&t, PI_MODE_EXACT, kernels);
+    t.sparse.predictor = "lowrank";
+    t.sparse.rank = 32;
+    check_merged(&t, PI_MODE_PREDICT, kernels);
+}
+
 /* ---- queries --------------------------------------------------------------------------------- */
 
 /* Decoding polls flags and makes no queries to the driver. */
@@ -367,8 +569,6 @@ static void test_copies(void **state) {
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-
-enum { N_VOCAB = 40 };
 
 static void keep_logits(const engine_context *c, float *out) {
     memcpy(out, engine_logits(c, 0), N_VOCAB * sizeof *out);
@@ -445,7 +645,9 @@ static void test_programs(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_kernels), cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_order),   cmocka_unit_test(test_merged),
+        cmocka_unit_test(test_token),   cmocka_unit_test(test_rows),
         cmocka_unit_test(test_queries), cmocka_unit_test(test_copies),
         cmocka_unit_test(test_shrink),  cmocka_unit_test(test_programs),
     };
@@ -456,6 +658,9 @@ int main(int argc, char **argv) {
     counted.record_end = counted_record_end;
     counted.program_free = counted_program_free;
     counted.upload = counted_upload;
+    counted.program_launch = counted_program_launch;
+    counted.download = counted_download;
+    counted.stream_sync = counted_sync;
     counted.ops.matmul = counted_matmul;
     status = cmocka_run_group_tests(tests, NULL, NULL);
     run_device_close(&library, device);

@@ -128,6 +128,7 @@ static void place(const model *m, engine_options *o, int number) {
     o->plan.splits = splits;
     o->plan.head = number <= HELPERS ? SIDE_GPU : random_side();
     o->gpu = library.backend;
+    o->plan.merge_norms = 5; /* not on GPU 1 */
     memcpy(o->devices, devices, sizeof devices);
     memcpy(o->peers, peers, sizeof peers);
 }

@@ -430,9 +430,59 @@ static void test_down(void **state) {
     }
 }
 
+/* The sums of parts, and the norm by the kernel that adds them, twice. */
+static void test_down_normed(void **state) {
+    (void)state;
+    enum { N = 130, N_IN = 2112 };
+    const int32_t zero = 0;
+    case_mat w = case_weights(QUANT_Q8_0, N, N_IN);
+    float *h = case_random(N, 1), *start = case_random(N_IN, 1), *weight = case_random(N_IN, 1);
+    float y[N_IN], normed[N_IN];
+    gpu_norm norm = {.x = case_upload(start, sizeof y),
+                     .w = case_upload(weight, sizeof y),
+                     .ldx = N_IN,
+                     .ldy = N_IN,
+                     .n = N_IN,
+                     .kind = GPU_NORM_RMS,
+                     .n_cols = 1,
+                     .y = case_alloc(sizeof y),
+                     .q8 = case_alloc(gpu_q8_bytes(N_IN))};
+    const gpu_down_rows a = {.w = w.mat,
+                             .n_max = N,
+                             .h = case_upload(h, N * sizeof *h),
+                             .ldh = N,
+                             .n_cols = 1,
+                             .add = true,
+                             .partial = case_alloc(gpu_down_partial(N_IN, 1) * 4),
+                             .y = (float *)(uintptr_t)norm.x,
+                             .ldy = N_IN,
+                             .norm = &norm,
+                             .arrived = case_upload(&zero, sizeof zero)};
+    for (int launch = 1; launch <= 2; launch++) {
+        OPS->down_rows(the_case.stream, &a);
+        case_download(y, a.y, sizeof y);
+        case_download(normed, norm.y, sizeof y);
+        double squares = 0;
+        for (int j = 0; j < N_IN; j++) {
+            double want = (double)start[j], size = fabs(want);
+            for (int i = 0; i < N; i++) {
+                double v = (double)h[i] * (double)w.values[i * N_IN + j];
+                want += launch * v;
+                size += launch * fabs(v);
+            }
+            case_near(y[j], want, size, 1e-5, "down", j);
+            squares += (double)y[j] * (double)y[j];
+        }
+        for (int j = 0; j < N_IN; j++)
+            case_near(normed[j], (double)y[j] / sqrt(squares / N_IN) * (double)weight[j],
+                      fabs((double)weight[j]), 1e-5, "norm", j);
+        case_quantized(norm.q8, norm.y, N_IN, N_IN, 1);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_ffn_types), CASE_TEST(test_ffn_forms),       CASE_TEST(test_ffn_counts),
     CASE_TEST(test_sparse),    CASE_TEST(test_sparse_selected), CASE_TEST(test_sparse_ungated),
-    CASE_TEST(test_down),
+    CASE_TEST(test_down),      CASE_TEST(test_down_normed),
 };
 CASE_MAIN(tests)

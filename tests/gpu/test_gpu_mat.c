@@ -258,42 +258,76 @@ static void test_slice(void **state) {
     }
 }
 
-/* Row r has its bit k set where k * 7 + r * 5 is a multiple of 3. */
-static void test_sign_dot(void **state) {
-    (void)state;
-    enum { N_IN = 96, N_OUT = 37, COLS = 3 };
-    uint8_t bits[N_OUT][N_IN / 8] = {{0}};
-    for (int r = 0; r < N_OUT; r++) {
-        for (int k = 0; k < N_IN; k++) {
-            if ((k * 7 + r * 5) % 3 == 0) bits[r][k / 8] = (uint8_t)(bits[r][k / 8] | 1 << k % 8);
+/* ---- the norm of a product ------------------------------------------------------------------- */
+
+/* A norm by the kernel of a product, in place of the model's next operation. It is checked against
+ * the product's values, which the device returns. Two launches: the counter is zero after the
+ * first. */
+static void check_normed(quant_type type, int64_t n_out, int64_t n_in, gpu_norm_kind kind) {
+    case_mat w = case_weights(type, n_out, n_in);
+    case_columns x = case_input(n_in, 1);
+    const size_t n_bytes = (size_t)n_out * sizeof(float);
+    const int32_t zero = 0;
+    const bool layer = kind == GPU_NORM_LAYER, quantized = n_out % 32 == 0;
+    float *start = case_random(n_out, 1), *weight = case_random(n_out, 1), *y = case_host(n_bytes),
+          *normed = case_host(n_bytes);
+    float *device_y = case_upload(start, n_bytes);
+    const gpu_norm norm = {.x = device_y,
+                           .w = case_upload(weight, n_bytes),
+                           .ldx = n_out,
+                           .ldy = n_out,
+                           .n = n_out,
+                           .eps = 1e-5f,
+                           .kind = kind,
+                           .n_cols = 1,
+                           .y = case_alloc(n_bytes),
+                           .q8 = quantized ? case_alloc(gpu_q8_bytes(n_out)) : NULL};
+    const gpu_matmul a = {.w = w.mat,
+                          .in = x.in,
+                          .scale = 1,
+                          .add = true,
+                          .y = device_y,
+                          .ldy = n_out,
+                          .norm = &norm,
+                          .arrived = case_upload(&zero, sizeof zero)};
+    for (int launch = 1; launch <= 2; launch++) {
+        OPS->matvec(the_case.stream, &a, 1);
+        case_download(y, device_y, n_bytes);
+        case_download(normed, norm.y, n_bytes);
+        double mean = 0, squares = 0;
+        for (int64_t r = 0; r < n_out; r++) {
+            double size, want = dot(w.values + r * n_in, case_seen(&x, type, 0), n_in, &size);
+            want = (double)start[r] + launch * want;
+            case_near(y[r], want, launch * size + fabs((double)start[r]), sum_tolerance, "product",
+                      r);
+            if (layer) mean += (double)y[r] / (double)n_out;
         }
+        for (int64_t r = 0; r < n_out; r++) squares += pow((double)y[r] - mean, 2);
+        const double scale = 1 / sqrt(squares / (double)n_out + 1e-5);
+        for (int64_t r = 0; r < n_out; r++)
+            case_near(normed[r], ((double)y[r] - mean) * scale * (double)weight[r],
+                      fabs((double)weight[r]), 1e-5, "norm", r);
+        if (quantized) case_quantized(norm.q8, norm.y, n_out, n_out, 1);
     }
-    case_columns x = case_input(N_IN, COLS);
-    float y[COLS][N_OUT], *device_y = case_alloc(sizeof y);
-    gpu_sign_dot a = {.bits = case_upload(bits, sizeof bits),
-                      .n_in = N_IN,
-                      .n_out = N_OUT,
-                      .in = x.in,
-                      .y = device_y,
-                      .ldy = N_OUT};
-    OPS->sign_dot(the_case.stream, &a);
-    case_download(y, device_y, sizeof y);
-    for (int c = 0; c < COLS; c++) {
-        for (int r = 0; r < N_OUT; r++) {
-            double want = 0, size = 0;
-            for (int k = 0; k < N_IN; k++) {
-                double v = (double)x.known[c * x.ldx + k];
-                want += (k * 7 + r * 5) % 3 == 0 ? v : -v;
-                size += fabs(v);
-            }
-            case_near(y[c][r], want, size, sum_tolerance, "sign", r);
-        }
+}
+
+static void test_normed(void **state) {
+    (void)state;
+    static const int64_t lengths[] = {3, 64, 544, 4128}; /* more than the block holds */
+    for (int i = 0; i < 4; i++) {
+        case_teardown(NULL);
+        check_normed(i % 2 ? QUANT_Q4_0 : QUANT_F16, lengths[i], 64,
+                     i < 2 ? GPU_NORM_LAYER : GPU_NORM_RMS);
+    }
+    for (int t = 0; t < case_n_types; t++) {
+        case_teardown(NULL);
+        check_normed(case_types[t], 96, case_width(case_types[t], 64), GPU_NORM_RMS);
     }
 }
 
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_quantize),       CASE_TEST(test_patterns), CASE_TEST(test_matvec),
-    CASE_TEST(test_matvec_columns), CASE_TEST(test_sign_dot), CASE_TEST(test_slice),
-    CASE_TEST(test_joined),
+    CASE_TEST(test_matvec_columns), CASE_TEST(test_slice),    CASE_TEST(test_joined),
+    CASE_TEST(test_normed),
 };
 CASE_MAIN(tests)

@@ -20,8 +20,8 @@ static pi_status alloc_vectors(gpu_exec *g, pi_error *err) {
     pi_status status = PI_OK;
     for (int b = 0; b < BUF_COUNT && status == PI_OK; b++) {
         bool of_pairs = b == BUF_EXPERT_GATE || b == BUF_EXPERT_OUT;
-        int64_t rows = b == BUF_LOGITS ? GPU_EXEC_LOGIT_ROWS : g->n_batch;
-        if (of_pairs) rows *= p->n_expert_used;
+        int64_t rows = of_pairs ? (int64_t)g->n_batch * p->n_expert_used : g->n_batch;
+        if (b == BUF_LOGITS) continue; /* alloc_results */
         status = alloc_floats(g, rows * p->gpu_width[b], "working buffers", &g->buf[b], err);
     }
     for (int i = 0; i < PLAN_SLOTS && status == PI_OK; i++) {
@@ -88,7 +88,7 @@ static pi_status alloc_attention(gpu_exec *g, pi_error *err) {
 }
 
 static pi_status alloc_neurons(gpu_exec *g, pi_error *err) {
-    int64_t most = 0, n_layer = g->model->hp.n_layer;
+    int64_t most = 0;
     bool rows = false;
     void *p = NULL;
     for (int i = 0; i < g->model->hp.n_layer; i++) {
@@ -102,19 +102,26 @@ static pi_status alloc_neurons(gpu_exec *g, pi_error *err) {
     if (status == PI_OK) status = gpu_exec_alloc(g, (size_t)most * sizeof *g->list, what, &p, err);
     g->list = p;
     if (status == PI_OK)
-        status = gpu_exec_alloc(g, (gpu_exec_counts(g) + gpu_exec_arrivals(g)) * sizeof *g->count,
-                                what, &p, err);
-    g->count = p;
-    if (p) g->parts_in = g->count + gpu_exec_counts(g);
-    if (p) g->read = g->count + n_layer;
-    if (p) g->bad = g->read + 2 * n_layer;
-    if (status == PI_OK)
         status = gpu_exec_alloc(g, gpu_exec_uses_bytes(g), "counts of experts", &p, err);
     if (g->plan->n_expert > 0) g->uses = p;
     int64_t words = g->plan->bits_words[gpu_exec_device(g)] * g->n_batch;
     if (status == PI_OK) status = gpu_exec_alloc(g, (size_t)words * sizeof *g->bits, what, &p, err);
     g->bits = p;
     return status;
+}
+
+/* Counters of a ubatch; the logits follow, so that one copy downloads both. */
+static pi_status alloc_results(gpu_exec *g, pi_error *err) {
+    void *p = NULL;
+    const size_t arrivals = gpu_exec_arrivals(g) * sizeof *g->count;
+    pi_status status = gpu_exec_alloc(g, arrivals + gpu_exec_results_bytes(g), "results", &p, err);
+    if (status != PI_OK || !p) return status;
+    g->parts_in = p;
+    g->count = g->parts_in + gpu_exec_arrivals(g);
+    g->read = g->count + g->model->hp.n_layer;
+    g->bad = g->read + 2 * (int64_t)g->model->hp.n_layer;
+    g->buf[BUF_LOGITS] = (float *)((uint8_t *)g->count + gpu_exec_counts_bytes(g));
+    return PI_OK;
 }
 
 static pi_status alloc_scratch(gpu_exec *g, pi_error *err) {
@@ -130,6 +137,7 @@ static pi_status alloc_scratch(gpu_exec *g, pi_error *err) {
     if (status == PI_OK) status = alloc_halves(g, err);
     if (status == PI_OK) status = alloc_attention(g, err);
     if (status == PI_OK) status = alloc_neurons(g, err);
+    if (status == PI_OK) status = alloc_results(g, err);
     return status;
 }
 
@@ -173,17 +181,11 @@ static pi_status pin(gpu_exec *g, size_t n_bytes, gpu_pinned *out, pi_error *err
 
 static pi_status pin_all(gpu_exec *g, pi_error *err) {
     size_t n_batch = (size_t)g->n_batch, width = (size_t)plan_residual_width(g->model);
-    bool head = g->plan->head == SIDE_GPU;
     pi_status status = pin(g, gpu_exec_header_bytes(g->n_batch), &g->header_host, err);
-    if (status == PI_OK)
-        status = pin(g, gpu_exec_counts(g) * sizeof *g->count, &g->counts_host, err);
+    if (status == PI_OK) status = pin(g, gpu_exec_results_bytes(g), &g->results_host, err);
     if (status == PI_OK) status = pin(g, gpu_exec_uses_bytes(g), &g->uses_host, err);
     if (status == PI_OK)
         status = pin(g, (size_t)GPU_EXEC_STAGES * GPU_EXEC_STAGE_BYTES, &g->stage_host, err);
-    if (status == PI_OK && head)
-        status = pin(g,
-                     GPU_EXEC_LOGIT_ROWS * (size_t)g->plan->gpu_width[BUF_LOGITS] * sizeof(float),
-                     &g->logits_host, err);
     if (status == PI_OK && g->plan->gpu_width[BUF_LAYER_EMBD] > 0)
         status = pin(g, n_batch * (size_t)g->plan->width[BUF_LAYER_EMBD] * sizeof(float),
                      &g->message_embd, err);
@@ -309,8 +311,7 @@ pi_status gpu_exec_create(const gpu_sides *sides, int device, gpu_exec **out, pi
 }
 
 void gpu_exec_programs_free(gpu_exec *g, gpu_exec_programs *p) {
-    for (int i = 0; i < GPU_MAX_COLS; i++)
-        for (int k = 0; k < GPU_EXEC_SPLIT_BUCKETS; k++) g->b->program_free(p->of[i][k]);
+    for (int i = 0; i < p->n; i++) g->b->program_free(p->of[i].program);
     *p = (gpu_exec_programs){0};
 }
 
@@ -327,8 +328,7 @@ void gpu_exec_destroy(gpu_exec *g) {
     for (int i = 0; i < g->n_blocks; i++) g->b->free(g->d, g->blocks[i]);
     gpu_pinned *pinned[] = {&g->header_host,
                             &g->uses_host,
-                            &g->counts_host,
-                            &g->logits_host,
+                            &g->results_host,
                             &g->stage_host,
                             &g->inbox,
                             &g->message_embd,

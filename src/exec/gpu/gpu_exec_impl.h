@@ -5,8 +5,7 @@
 #include "gpu_exec.h"
 
 enum {
-    GPU_EXEC_SPLIT_BUCKETS = 6, /* 1, 2, 4 .. GPU_ATTN_SPLITS parts */
-    GPU_EXEC_LOGIT_ROWS = 8,    /* computed at a time */
+    GPU_EXEC_LOGIT_ROWS = 8, /* computed at a time */
     GPU_EXEC_TILE_ROWS =
         1024, /* cold neurons that are copied at a time: whole blocks of any type */
     /* Experts are multiplied in tiles from this average number of pairs per expert on. By counted
@@ -54,11 +53,24 @@ typedef struct gpu_exec_cold {
     const float *down_bias;            /* [n_embd] */
 } gpu_exec_cold;
 
-/* A program for every shape of a ubatch of few tokens. NULL: it was not recorded, or another one
- * took its place: the GPU_EXEC_PROGRAMS programs that were used last are kept. */
+/* What the steps of a ubatch depend on; the rest they read from device memory. */
+typedef struct gpu_exec_shape {
+    int n_cols;
+    int n_splits; /* of attention: a power of two */
+    plan_form form;
+    /* The rows of X whose logits a program computes: n_out of them from first_out on. n_out 0: the
+     * head is on another device, or the wanted rows are none, not contiguous or more than
+     * GPU_EXEC_LOGIT_ROWS. In the head's steps n_out is n_cols. */
+    int first_out, n_out;
+} gpu_exec_shape;
+
+/* The programs that were used last, one for each shape of a ubatch of few tokens. */
 typedef struct gpu_exec_programs {
-    gpu_program *of[GPU_MAX_COLS][GPU_EXEC_SPLIT_BUCKETS];
-    uint64_t used[GPU_MAX_COLS][GPU_EXEC_SPLIT_BUCKETS]; /* epoch of the last launch */
+    struct gpu_exec_recorded {
+        gpu_program *program;
+        gpu_exec_shape shape;
+        uint64_t used; /* epoch of the last launch */
+    } of[GPU_EXEC_PROGRAMS];
     int n;
 } gpu_exec_programs;
 
@@ -94,7 +106,8 @@ struct gpu_exec {
     int64_t n_state; /* floats of a session's recurrent state in layers whose primary is the GPU */
 
     /* Device memory of a ubatch. */
-    float *buf[BUF_COUNT]; /* [n_batch][gpu_width]; LOGITS [GPU_EXEC_LOGIT_ROWS] */
+    float *buf[BUF_COUNT]; /* [n_batch][gpu_width]; LOGITS [GPU_EXEC_LOGIT_ROWS], which follow
+                              `count`: a download has both */
     void *q8[PLAN_SLOTS];  /* [n_batch] quantized columns */
     gpu_exec_header *header;
     float *inv_freq; /* [ROPE_SETS + 1][n_rot / 2], the last for contexts beyond the original one */
@@ -102,7 +115,8 @@ struct gpu_exec {
     float *attn_partial, *down_partial;
     int32_t *list;     /* selected neurons of the current layer */
     int32_t *count;    /* [n_layer] the number of selected neurons */
-    int32_t *parts_in; /* [gpu_exec_arrivals] zeros: gpu_send.arrived, then gpu_attention.arrived */
+    int32_t *parts_in; /* [gpu_exec_arrivals] zeros: gpu_send.arrived, then gpu_attention.arrived;
+                          before `count` */
     int32_t *read;     /* [n_layer][2] rows of up and of down that were read */
     int32_t *bad;      /* 0, or n_gpu_steps minus the first norm whose input was not finite */
     uint32_t *bits;    /* [n_batch][words of the layer]: selected neurons, or choices of experts */
@@ -113,7 +127,8 @@ struct gpu_exec {
     uint8_t *stage;       /* [GPU_EXEC_STAGES][GPU_EXEC_STAGE_BYTES] */
 
     /* Pinned host memory, which the device also sees. */
-    gpu_pinned header_host, counts_host, logits_host, stage_host, uses_host;
+    gpu_pinned header_host, stage_host, uses_host;
+    gpu_pinned results_host;                                    /* `count`, then logits */
     gpu_pinned message_x[PLAN_SIDES], message_bits[PLAN_SIDES]; /* by sender */
     gpu_pinned message_embd;                                    /* BUF_LAYER_EMBD */
     gpu_pinned flags[PLAN_SIDES];                               /* by sender, [n_exchanges] */
@@ -149,6 +164,7 @@ struct gpu_exec {
 
     gpu_exec_programs programs;
     uint64_t epoch;
+    int ready;      /* rows whose logits the launched program computes; -1: none was launched */
     int next_step;  /* of a ubatch in segments: the first that is not enqueued */
     bool counted;   /* the last ubatch had few tokens, and its counts are on the host */
     bool streaming; /* in this ubatch cold rows are copied to the GPU */
@@ -165,10 +181,24 @@ static inline bool gpu_exec_tiles_experts(int n_cols, int n_used, int n_expert) 
 static inline size_t gpu_exec_counts(const gpu_exec *g) {
     return 3 * (size_t)g->model->hp.n_layer + 1;
 }
-/* The length of `parts_in`, which follows them: for messages, and for ubatches that split
+/* Their bytes, padded for the logits that follow. */
+static inline size_t gpu_exec_counts_bytes(const gpu_exec *g) {
+    size_t n = gpu_exec_counts(g) * sizeof *g->count;
+    return (n + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
+}
+/* Bytes of `count` and the logits. */
+static inline size_t gpu_exec_results_bytes(const gpu_exec *g) {
+    return gpu_exec_counts_bytes(g) +
+           GPU_EXEC_LOGIT_ROWS * (size_t)g->plan->gpu_width[BUF_LOGITS] * sizeof(float);
+}
+static inline const int32_t *gpu_exec_host_counts(const gpu_exec *g) {
+    return g->results_host.host;
+}
+/* The length of `parts_in`, in front of them: for messages, and for ubatches that split
  * attention. */
 static inline size_t gpu_exec_arrivals(const gpu_exec *g) {
-    return 1 + (size_t)GPU_ATTN_SPLITS / 2 * GPU_MAX_COLS * (size_t)g->model->hp.n_head;
+    const size_t line = GPU_ROW_ALIGN / sizeof *g->parts_in; /* keeps `count` aligned */
+    return line + (size_t)GPU_ATTN_SPLITS / 2 * GPU_MAX_COLS * (size_t)g->model->hp.n_head;
 }
 
 /* The message in an inbox or outbox. */
@@ -251,18 +281,15 @@ void gpu_exec_mark_program(gpu_exec *g, int n);
 /* gpu_program.c: bytes of weights that a step read in the last ubatch. */
 uint64_t gpu_exec_step_bytes(const gpu_exec *g, int step);
 
-/* gpu_steps.c: the shape of a ubatch, and enqueueing steps for it. */
-typedef struct gpu_exec_shape {
-    int n_cols;
-    int n_splits; /* of attention */
-    plan_form form;
-} gpu_exec_shape;
+/* gpu_steps.c: enqueueing steps for a ubatch. */
+/* The copy of the header, and what comes before the layers. */
 void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *shape);
 void gpu_exec_enqueue_step(gpu_exec *g, int index, const gpu_exec_shape *shape);
 /* The first of the head's steps, where the head is on the GPU. */
 int gpu_exec_head_at(const gpu_exec *g);
-/* Enqueues the logits of rows [first, first + n) of X, into buf[BUF_LOGITS]. */
-void gpu_exec_enqueue_head(gpu_exec *g, int first, int n);
+/* Enqueues the logits of rows [first, first + n) of X, into buf[BUF_LOGITS], and the download of
+ * counts and logits. n may be 0. */
+void gpu_exec_enqueue_results(gpu_exec *g, int first, int n);
 /* Enqueues their hidden states, into buf[BUF_Y] from its first row on. */
 void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n);
 
@@ -271,6 +298,8 @@ void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n);
 /* gpu_steps.c */
 void gpu_exec_norm(gpu_exec *g, const plan_step *s, const args_norm *args, const gpu_exec_step *w,
                    const gpu_exec_shape *p);
+void gpu_exec_head_norm(gpu_exec *g, const plan_step *s, const args_norm *args,
+                        const gpu_exec_step *w, const gpu_exec_shape *p);
 void gpu_exec_activate(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p);
 void gpu_exec_quantize(gpu_exec *g, const plan_step *s, const args_quantize *args,
                        const gpu_exec_shape *p);
@@ -357,6 +386,10 @@ bool gpu_exec_sends(const gpu_exec *g, const plan_step *s, const gpu_exec_shape 
 /* Where the int8 form of a step's result goes; NULL: no step reads it, or only tiled products,
  * which read floats. */
 void *gpu_exec_q8(const gpu_exec *g, const plan_step *s, plan_form form);
+/* The norm of the next step, in *norm and, if it sends, *send, if the step's kernel includes it
+ * (plan_step.norms); NULL: it does not. */
+const gpu_norm *gpu_exec_norm_after(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                                    const gpu_exec_shape *p, gpu_norm *norm, gpu_send *send);
 gpu_input gpu_exec_input(const gpu_exec *g, plan_buffer b, int slot, int n_cols);
 gpu_matmul gpu_exec_product(const gpu_exec *g, const plan_matrix *pm, const gpu_mat *w,
                             const float *bias, const gpu_input *in, plan_buffer out, bool add);

@@ -16,65 +16,61 @@ int64_t gpu_exec_words(const gpu_exec *g, const plan_step *s) {
 
 /* ---- scores and selection -------------------------------------------------------------------- */
 
-static void sign_scores(gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
-                        const gpu_exec_shape *p) {
-    int64_t n_in = g->model->hp.n_embd, ld = g->plan->gpu_width[BUF_SCORE];
-    for (int c = 0; c < p->n_cols; c += GPU_MAX_COLS) {
-        const uint8_t *q8 = g->q8[PLAN_SLOT_MAIN];
-        const gpu_sign_dot dot = {
-            .bits = w->sign,
-            .n_in = n_in,
-            .n_out = f->n_scored,
-            .in = {.q8 = q8 + (size_t)c * gpu_q8_bytes(n_in),
-                   .n_cols = p->n_cols - c < GPU_MAX_COLS ? p->n_cols - c : GPU_MAX_COLS},
-            .y = g->buf[BUF_SCORE] + c * ld,
-            .ldy = ld};
-        g->b->ops.sign_dot(g->stream, &dot);
-    }
-}
-
-static void make_scores(gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
-                        const gpu_exec_shape *p, bool tiled) {
-    if (f->predictor == PREDICTOR_SIGN) {
-        sign_scores(g, f, w, p);
-        return;
-    }
-    const gpu_input in = gpu_exec_input(g, BUF_PRED, PLAN_SLOT_PREDICTOR, p->n_cols);
-    const gpu_matmul product = gpu_exec_product(g, &f->fc2, &w->fc2, NULL, &in, BUF_SCORE, false);
-    if (tiled)
-        g->b->ops.matmul(g->stream, &product);
-    else
-        g->b->ops.matvec(g->stream, &product, 1);
-}
-
+/* The selection of columns [first, first + n), without a list. */
 static gpu_select selection_of(const gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
-                               const gpu_exec_shape *p) {
-    return (gpu_select){.v = g->buf[BUF_SCORE],
-                        .ldv = g->plan->gpu_width[BUF_SCORE],
-                        .bias = w->score_bias,
+                               int first, int n) {
+    return (gpu_select){.bias = w->score_bias,
                         .n = f->n_scored,
                         .n_list = f->n_ff,
-                        .n_cols = p->n_cols,
+                        .n_cols = n,
                         .cut = f->threshold,
-                        .bitmap = g->bits};
+                        .bitmap = g->bits + first * plan_bits_words(f->n_scored)};
+}
+
+static gpu_predict prediction_of(const gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
+                                 int first, int n) {
+    const int64_t n_embd = g->model->hp.n_embd;
+    const bool signs = f->predictor == PREDICTOR_SIGN;
+    const uint8_t *q8 = g->q8[PLAN_SLOT_MAIN];
+    return (gpu_predict){.w = signs ? (gpu_mat){.n_in = n_embd, .n_out = f->n_scored} : w->fc2,
+                         .signs = w->sign,
+                         .in = {.x = g->buf[BUF_PRED]
+                                         ? g->buf[BUF_PRED] + first * g->plan->gpu_width[BUF_PRED]
+                                         : NULL,
+                                .ldx = g->plan->gpu_width[BUF_PRED],
+                                .q8 = signs ? q8 + (size_t)first * gpu_q8_bytes(n_embd) : NULL,
+                                .n_cols = n},
+                         .scale = signs ? 1 : f->fc2.scale,
+                         .select = selection_of(g, f, w, first, n),
+                         .arrived = g->parts_in};
 }
 
 void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const plan_ffn *f,
                             const gpu_exec_step *w, const gpu_exec_shape *p) {
-    make_scores(g, f, w, p, false);
-    gpu_select select = selection_of(g, f, w, p);
+    gpu_predict a = prediction_of(g, f, w, 0, p->n_cols);
     gpu_send send;
-    select.list = g->list;
-    select.count = g->count + s->layer;
-    if (gpu_exec_sends(g, s, p, &send)) select.send = &send;
-    g->b->ops.select(g->stream, &select);
+    a.select.list = g->list;
+    a.select.count = g->count + s->layer;
+    if (gpu_exec_sends(g, s, p, &send)) a.select.send = &send;
+    g->b->ops.predict(g->stream, &a);
 }
 
 /* Makes bits only: nothing reads a list. */
 void gpu_exec_select_tiled(gpu_exec *g, const plan_ffn *f, const gpu_exec_step *w,
                            const gpu_exec_shape *p) {
-    make_scores(g, f, w, p, true);
-    const gpu_select select = selection_of(g, f, w, p);
+    for (int c = 0; c < p->n_cols && f->predictor == PREDICTOR_SIGN; c += GPU_MAX_COLS) {
+        const int n = p->n_cols - c < GPU_MAX_COLS ? p->n_cols - c : GPU_MAX_COLS;
+        const gpu_predict a = prediction_of(g, f, w, c, n);
+        g->b->ops.predict(g->stream, &a);
+    }
+    if (f->predictor == PREDICTOR_SIGN) return;
+    const gpu_input in = {
+        .x = g->buf[BUF_PRED], .ldx = g->plan->gpu_width[BUF_PRED], .n_cols = p->n_cols};
+    const gpu_matmul product = gpu_exec_product(g, &f->fc2, &w->fc2, NULL, &in, BUF_SCORE, false);
+    gpu_select select = selection_of(g, f, w, 0, p->n_cols);
+    select.v = g->buf[BUF_SCORE];
+    select.ldv = g->plan->gpu_width[BUF_SCORE];
+    g->b->ops.matmul(g->stream, &product);
     g->b->ops.select(g->stream, &select);
 }
 
@@ -196,18 +192,25 @@ static gpu_down_rows down_of(const gpu_exec *g, const plan_step *s, const plan_f
                            .partial = g->down_partial,
                            .fired = g->read + 2 * s->layer + 1,
                            .y = g->buf[s->out],
-                           .ldy = g->plan->gpu_width[s->out]};
+                           .ldy = g->plan->gpu_width[s->out],
+                           .arrived = g->parts_in};
 }
 
 void gpu_exec_down_rows(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
                         const gpu_exec_shape *p) {
-    const gpu_down_rows a = down_of(g, s, f, w, p);
+    gpu_norm norm;
+    gpu_send send;
+    gpu_down_rows a = down_of(g, s, f, w, p);
+    a.norm = gpu_exec_norm_after(g, s, w, p, &norm, &send);
     g->b->ops.down_rows(g->stream, &a);
 }
 
 void gpu_exec_down_listed(gpu_exec *g, const plan_step *s, const plan_ffn *f,
                           const gpu_exec_step *w, const gpu_exec_shape *p) {
+    gpu_norm norm;
+    gpu_send send;
     gpu_down_rows a = down_of(g, s, f, w, p);
+    a.norm = gpu_exec_norm_after(g, s, w, p, &norm, &send);
     a.list = g->list;
     a.count = g->count + s->layer;
     g->b->ops.down_rows(g->stream, &a);

@@ -1,6 +1,7 @@
 /* gpu_program.c: the GPU's part of a ubatch: a recorded program for few tokens; segments of steps
- * for many, and where a program cannot wait for its host; then the logits and the ubatch's
- * counters. */
+ * for many, and where a program cannot wait for its host; then the results: logits and the
+ * ubatch's counters. A program begins with the copy of the header and ends with the head and the
+ * copy of the results, so a token is one launch and one wait. */
 #include <assert.h>
 #include <string.h>
 
@@ -8,15 +9,25 @@
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
+/* The number of next rows, at most `most`, that are contiguous in X. */
+static int count_run(const int32_t *rows, int n_rows, int most) {
+    int n = n_rows > 0;
+    while (n < n_rows && n < most && rows[n] == rows[0] + n) n++;
+    return n;
+}
+
 static gpu_exec_shape shape_of(const gpu_exec *g) {
     const engine_ubatch *u = g->sides->ubatch;
     int64_t longest = 0;
     for (int i = 0; i < u->n_tokens; i++)
         if (u->positions[i] + 1 > longest) longest = u->positions[i] + 1;
-    plan_form form = plan_form_of(g->plan, SIDE_GPU, u->n_tokens);
+    int n_out = g->plan->head == SIDE_GPU ? u->n_out : 0;
+    bool whole = n_out > 0 && count_run(u->out_rows, n_out, GPU_EXEC_LOGIT_ROWS) == n_out;
     return (gpu_exec_shape){.n_cols = u->n_tokens,
                             .n_splits = gpu_attention_splits_of(longest, u->n_tokens),
-                            .form = form};
+                            .form = plan_form_of(g->plan, SIDE_GPU, u->n_tokens),
+                            .first_out = whole ? u->out_rows[0] : 0,
+                            .n_out = whole ? n_out : 0};
 }
 
 static void write_header(gpu_exec *g) {
@@ -37,10 +48,8 @@ static void write_header(gpu_exec *g) {
                                       .state_to = gpu_exec_state_at(g, s, item->state_to),
                                       .state_before = gpu_exec_state_at(g, s, item->state_before)};
     }
-    g->b->upload(g->stream, g->header, to, gpu_exec_header_bytes(u->n_tokens));
 }
 
-/* gpu_exec_end enqueues the head's steps: it knows whose logits are wanted. */
 static int end_of_layers(const gpu_exec *g) {
     return g->plan->head == SIDE_GPU ? gpu_exec_head_at(g) : g->plan->n_gpu_steps;
 }
@@ -52,6 +61,7 @@ static void enqueue_all(gpu_exec *g, const gpu_exec_shape *shape) {
         gpu_exec_enqueue_step(g, i, shape);
         gpu_exec_mark_step(g, i, false);
     }
+    gpu_exec_enqueue_results(g, shape->first_out, shape->n_out);
 }
 
 /* Computes the cold part of an answer from rows that are copied to the GPU. */
@@ -93,38 +103,36 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
     g->asked = false;
 }
 
-/* Frees the program that was not used for the longest time. No program is running, because a ubatch
- * begins. */
-static void drop_oldest(gpu_exec *g, gpu_exec_programs *all) {
-    gpu_program **oldest = NULL;
-    uint64_t least = UINT64_MAX;
-    for (int i = 0; i < GPU_MAX_COLS; i++) {
-        for (int k = 0; k < GPU_EXEC_SPLIT_BUCKETS; k++) {
-            if (!all->of[i][k] || all->used[i][k] >= least) continue;
-            least = all->used[i][k];
-            oldest = &all->of[i][k];
-        }
+static bool has_shape(const gpu_exec_shape *a, const gpu_exec_shape *b) {
+    return a->n_cols == b->n_cols && a->n_splits == b->n_splits && a->form == b->form &&
+           a->first_out == b->first_out && a->n_out == b->n_out;
+}
+
+/* The entry for a shape, which replaces the one that was not used for the longest time. No program
+ * is running, because a ubatch begins. */
+static struct gpu_exec_recorded *entry_for(gpu_exec *g, const gpu_exec_shape *shape) {
+    gpu_exec_programs *all = gpu_exec_is_marked(g) ? gpu_exec_marked_programs(g) : &g->programs;
+    struct gpu_exec_recorded *e = &all->of[0];
+    for (int i = 0; i < all->n; i++) {
+        if (has_shape(&all->of[i].shape, shape)) return &all->of[i];
+        if (all->of[i].used < e->used) e = &all->of[i];
     }
-    g->b->program_free(*oldest);
-    *oldest = NULL;
-    all->n--;
+    if (all->n < GPU_EXEC_PROGRAMS) e = &all->of[all->n++];
+    g->b->program_free(e->program);
+    *e = (struct gpu_exec_recorded){.shape = *shape};
+    return e;
 }
 
 /* The program for a ubatch of few tokens, recorded if it is missing; NULL if it cannot be
  * recorded. */
 static gpu_program *program_for(gpu_exec *g, const gpu_exec_shape *shape) {
-    int bucket = 0;
-    while (1 << bucket < shape->n_splits) bucket++;
-    gpu_exec_programs *all = gpu_exec_is_marked(g) ? gpu_exec_marked_programs(g) : &g->programs;
-    gpu_program **program = &all->of[shape->n_cols - 1][bucket];
-    all->used[shape->n_cols - 1][bucket] = g->epoch;
-    if (!*program && all->n == GPU_EXEC_PROGRAMS) drop_oldest(g, all);
-    if (!*program && g->b->record_begin(g->stream, NULL) == PI_OK) {
+    struct gpu_exec_recorded *e = entry_for(g, shape);
+    e->used = g->epoch;
+    if (!e->program && g->b->record_begin(g->stream, NULL) == PI_OK) {
         enqueue_all(g, shape);
-        if (g->b->record_end(g->stream, program, NULL) != PI_OK) *program = NULL;
-        all->n += *program != NULL;
+        if (g->b->record_end(g->stream, &e->program, NULL) != PI_OK) e->program = NULL;
     }
-    return *program;
+    return e->program;
 }
 
 void gpu_exec_record(gpu_exec *g) {
@@ -135,7 +143,7 @@ void gpu_exec_record(gpu_exec *g) {
 static bool launch(gpu_exec *g, const gpu_exec_shape *shape) {
     gpu_program *program = program_for(g, shape);
     if (!program) return false;
-    gpu_exec_mark_program(g, end_of_layers(g));
+    gpu_exec_mark_program(g, shape->n_out > 0 ? g->plan->n_gpu_steps : end_of_layers(g));
     g->b->program_launch(g->stream, program);
     g->b->event_record(g->stream, g->ended);
     g->asked = false;
@@ -161,7 +169,9 @@ void gpu_exec_begin(gpu_exec *g) {
     g->sides->ubatch->streaming[gpu_exec_device(g)] = g->streaming;
     write_header(g);
     g->next_step = end_of_layers(g);
+    g->ready = shape.n_out;
     if (!never_waits(g, &shape) && launch(g, &shape)) return;
+    g->ready = -1;
     /* The first step is a RECEIVE: what the GPU begins with comes from the CPU, or another GPU. */
     g->next_step = 0;
     gpu_exec_enqueue_start(g, &shape);
@@ -169,13 +179,6 @@ void gpu_exec_begin(gpu_exec *g) {
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
-
-/* The number of next rows, at most `most`, that are contiguous in X. */
-static int count_run(const int32_t *rows, int n_rows, int most) {
-    int n = 1;
-    while (n < n_rows && n < most && rows[n] == rows[0] + n) n++;
-    return n;
-}
 
 static pi_status download_hidden(gpu_exec *g, pi_error *err) {
     const engine_ubatch *u = g->sides->ubatch;
@@ -195,36 +198,41 @@ static pi_status download_hidden(gpu_exec *g, pi_error *err) {
     return PI_OK;
 }
 
-static pi_status download_logits(gpu_exec *g, pi_error *err) {
+static void take_logits(const gpu_exec *g, int first, int n) {
     const engine_ubatch *u = g->sides->ubatch;
     int64_t n_vocab = g->model->hp.n_vocab, ld = g->plan->gpu_width[BUF_LOGITS];
-    const float *from = g->logits_host.host;
-    float *to = u->logits + u->first_logits_row * n_vocab;
-    for (int done = 0; done < u->n_out;) {
-        int row = u->out_rows[done];
-        int n = count_run(u->out_rows + done, u->n_out - done, GPU_EXEC_LOGIT_ROWS);
-        gpu_exec_mark_start(g);
-        gpu_exec_enqueue_head(g, row, n);
-        gpu_exec_mark_step(g, g->plan->n_gpu_steps - 1, false);
-        g->b->download(g->stream, g->logits_host.host, g->buf[BUF_LOGITS],
-                       (size_t)(n * ld) * sizeof *to);
+    const uint8_t *host = g->results_host.host;
+    const float *from = (const float *)(const void *)(host + gpu_exec_counts_bytes(g));
+    float *to = u->logits + (u->first_logits_row + first) * n_vocab;
+    for (int i = 0; i < n; i++)
+        memcpy(to + i * n_vocab, from + i * ld, (size_t)n_vocab * sizeof *to);
+}
+
+/* A program has enqueued the first results. */
+static pi_status wait_for_results(gpu_exec *g, pi_error *err) {
+    const engine_ubatch *u = g->sides->ubatch;
+    int n_out = g->plan->head == SIDE_GPU ? u->n_out : 0, done = 0;
+    do {
+        int n = g->ready;
+        if (n < 0) {
+            n = count_run(u->out_rows + done, n_out - done, GPU_EXEC_LOGIT_ROWS);
+            gpu_exec_mark_start(g);
+            gpu_exec_enqueue_results(g, n > 0 ? u->out_rows[done] : 0, n);
+        }
+        g->ready = -1;
         pi_status status = g->b->stream_sync(g->stream, err);
         if (status != PI_OK) return status;
-        for (int i = 0; i < n; i++)
-            memcpy(to + (done + i) * n_vocab, from + i * ld, (size_t)n_vocab * sizeof *to);
+        take_logits(g, done, n);
         done += n;
-    }
+    } while (done < n_out);
     return PI_OK;
 }
 
 static pi_status finish(gpu_exec *g, pi_error *err) {
-    pi_status status = PI_OK;
-    if (g->plan->head == SIDE_GPU) status = download_logits(g, err);
-    if (g->plan->head == SIDE_GPU && status == PI_OK) status = download_hidden(g, err);
-    g->b->download(g->stream, g->counts_host.host, g->count, gpu_exec_counts(g) * sizeof *g->count);
     if (g->uses && g->sides->wants_uses)
         g->b->download(g->stream, g->uses_host.host, g->uses, gpu_exec_uses_bytes(g));
-    if (status == PI_OK) status = g->b->stream_sync(g->stream, err);
+    pi_status status = wait_for_results(g, err);
+    if (g->plan->head == SIDE_GPU && status == PI_OK) status = download_hidden(g, err);
     g->counted = status == PI_OK &&
                  plan_form_of(g->plan, SIDE_GPU, g->sides->ubatch->n_tokens) != FORM_MANY;
     return status;
@@ -252,7 +260,7 @@ bool gpu_sides_are_alive(const gpu_sides *sides) {
 /* ---- counts that a program returns ----------------------------------------------------------- */
 
 int gpu_exec_bad_step(const gpu_exec *g) {
-    const int32_t *count = g->counts_host.host;
+    const int32_t *count = gpu_exec_host_counts(g);
     int32_t mark = count[gpu_exec_counts(g) - 1];
     return mark ? g->plan->first_gpu_step + g->plan->n_gpu_steps - mark : -1;
 }
@@ -265,7 +273,7 @@ uint64_t gpu_exec_active(const gpu_exec *g, int layer) {
     const plan_ffn *f = &g->plan->gpu_ffn[layer];
     if (!f->sparse) return 0;
     if (!g->counted || f->sparse->kernel[FORM_FEW] == KERNEL_MASKED) return (uint64_t)f->n_ff;
-    const int32_t *count = g->counts_host.host, *read = count + g->model->hp.n_layer;
+    const int32_t *count = gpu_exec_host_counts(g), *read = count + g->model->hp.n_layer;
     if (f->down.w.data) return (uint64_t)read[2 * layer + 1];
     if (f->sparse->n_matrices > 1 || f->given) return (uint64_t)read[2 * layer];
     return (uint64_t)(f->selection != SELECT_ALL ? count[layer] : f->n_ff);
@@ -275,7 +283,7 @@ uint64_t gpu_exec_active(const gpu_exec *g, int layer) {
 static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
     const plan_ffn *f = STEP_ARGS(s, ffn)->ffn;
     if (!g->counted || f->sparse->kernel[FORM_FEW] == KERNEL_MASKED) return s->weight_bytes;
-    const int32_t *count = g->counts_host.host, *read = count + g->model->hp.n_layer;
+    const int32_t *count = gpu_exec_host_counts(g), *read = count + g->model->hp.n_layer;
     if (s->op == OP_FFN_DOWN) return (uint64_t)read[2 * s->layer + 1] * f->down.row_size;
     if (f->given) return (uint64_t)read[2 * s->layer] * s->matrix[0].row_size;
     uint64_t rows = (uint64_t)(f->selection != SELECT_ALL ? count[s->layer] : f->n_ff);
@@ -288,7 +296,7 @@ static uint64_t sparse_bytes(const gpu_exec *g, const plan_step *s) {
 static uint64_t expert_bytes(const gpu_exec *g, const plan_step *s) {
     const plan_experts *e = STEP_ARGS(s, experts)->experts;
     if (!g->counted) return 0;
-    const int32_t *read = (const int32_t *)g->counts_host.host + g->model->hp.n_layer;
+    const int32_t *read = gpu_exec_host_counts(g) + g->model->hp.n_layer;
     uint64_t used = (uint64_t)read[2 * s->layer], fired = (uint64_t)read[2 * s->layer + 1];
     uint64_t neurons = used * (uint64_t)e->n_ff, sum = 0;
     bool gated = e->gate.w.data;

@@ -40,6 +40,14 @@ void gpu_exec_norm(gpu_exec *g, const plan_step *s, const args_norm *args, const
     g->b->ops.norm(g->stream, &a);
 }
 
+void gpu_exec_head_norm(gpu_exec *g, const plan_step *s, const args_norm *args,
+                        const gpu_exec_step *w, const gpu_exec_shape *p) {
+    const float *x = g->buf[BUF_X] + p->first_out * g->plan->gpu_width[BUF_X];
+    gpu_norm a = norm_of(g, s, args, w, x, BUF_Y, p->n_cols);
+    a.q8 = gpu_exec_q8(g, s, p->form);
+    g->b->ops.norm(g->stream, &a);
+}
+
 /* The activation, multiplied by the layer's embedding. */
 void gpu_exec_activate(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
     const gpu_activate a = {.gate = g->buf[s->in],
@@ -67,6 +75,16 @@ void gpu_exec_quantize(gpu_exec *g, const plan_step *s, const args_quantize *arg
         gpu_exec_activate(g, s, p);
     else if (quantize.q8)
         g->b->ops.quantize(g->stream, &quantize);
+}
+
+const gpu_norm *gpu_exec_norm_after(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                                    const gpu_exec_shape *p, gpu_norm *norm, gpu_send *send) {
+    const plan_step *next = &s[1];
+    if (!s->norms || p->form != FORM_ONE) return NULL;
+    *norm = norm_of(g, next, STEP_ARGS(next, norm), &w[1], g->buf[next->in], next->out, 1);
+    norm->q8 = gpu_exec_q8(g, next, FORM_ONE);
+    if (gpu_exec_sends(g, next, p, send)) norm->send = send;
+    return norm;
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -107,7 +125,11 @@ static void make_products(gpu_exec *g, const plan_step *s, const args_matmul *ar
 void gpu_exec_matvec(gpu_exec *g, const plan_step *s, const args_matmul *args,
                      const gpu_exec_step *w, const gpu_exec_shape *p) {
     gpu_matmul products[GPU_MAX_PRODUCTS];
+    gpu_norm norm;
+    gpu_send send;
     make_products(g, s, args, w, p, products);
+    products[0].norm = gpu_exec_norm_after(g, s, w, p, &norm, &send);
+    products[0].arrived = g->parts_in;
     g->b->ops.matvec(g->stream, products, s->n_matrices);
 }
 
@@ -364,7 +386,8 @@ void gpu_exec_softcap(gpu_exec *g, const plan_step *s, const args_softcap *args,
 }
 
 void gpu_exec_enqueue_start(gpu_exec *g, const gpu_exec_shape *p) {
-    g->b->fill(g->stream, g->count, 0,
+    g->b->upload(g->stream, g->header, g->header_host.host, gpu_exec_header_bytes(p->n_cols));
+    g->b->fill(g->stream, g->parts_in, 0,
                (gpu_exec_counts(g) + gpu_exec_arrivals(g)) * sizeof *g->count);
     for (int set = 0; set < ROPE_SETS && g->kv_per_position > 0; set++) {
         bool global = set == ROPE_SET_GLOBAL;
@@ -410,23 +433,24 @@ int gpu_exec_head_at(const gpu_exec *g) {
     return index;
 }
 
-static gpu_norm head_norm(const gpu_exec *g, int index, int first, int n) {
-    const plan_step *s = &g->plan->gpu_steps[index];
-    return norm_of(g, s, STEP_ARGS(s, norm), &g->steps[index],
-                   g->buf[BUF_X] + first * g->plan->gpu_width[BUF_X], BUF_Y, n);
+/* Few rows at a time, whatever the size of the ubatch. */
+static gpu_exec_shape head_shape(int first, int n) {
+    return (gpu_exec_shape){.n_cols = n, .form = FORM_FEW, .first_out = first, .n_out = n};
 }
 
-/* Few rows at a time, whatever the size of the ubatch. */
-void gpu_exec_enqueue_head(gpu_exec *g, int first, int n) {
-    int index = gpu_exec_head_at(g);
-    const gpu_exec_shape shape = {.n_cols = n, .form = FORM_FEW};
-    gpu_norm norm = head_norm(g, index, first, n);
-    norm.q8 = gpu_exec_q8(g, &g->plan->gpu_steps[index], shape.form);
-    g->b->ops.norm(g->stream, &norm);
-    while (++index < g->plan->n_gpu_steps) gpu_exec_enqueue_step(g, index, &shape);
+void gpu_exec_enqueue_results(gpu_exec *g, int first, int n) {
+    const gpu_exec_shape shape = head_shape(first, n);
+    for (int i = n > 0 ? gpu_exec_head_at(g) : g->plan->n_gpu_steps; i < g->plan->n_gpu_steps;
+         i++) {
+        gpu_exec_enqueue_step(g, i, &shape);
+        gpu_exec_mark_step(g, i, false);
+    }
+    g->b->download(g->stream, g->results_host.host, g->count,
+                   gpu_exec_counts_bytes(g) +
+                       (size_t)(n * g->plan->gpu_width[BUF_LOGITS]) * sizeof(float));
 }
 
 void gpu_exec_enqueue_hidden(gpu_exec *g, int first, int n) {
-    const gpu_norm norm = head_norm(g, gpu_exec_head_at(g), first, n);
-    g->b->ops.norm(g->stream, &norm);
+    const gpu_exec_shape shape = head_shape(first, n);
+    gpu_exec_enqueue_step(g, gpu_exec_head_at(g), &shape);
 }

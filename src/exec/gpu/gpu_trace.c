@@ -32,7 +32,8 @@ struct gpu_exec_marks {
 };
 
 int gpu_exec_marks_capacity(const gpu_exec *g) {
-    return g->plan->n_gpu_steps + g->n_batch;
+    enum { HEAD_STEPS = 3 }; /* norm, product, soft cap: once per run of contiguous rows */
+    return g->plan->n_gpu_steps + HEAD_STEPS * g->n_batch;
 }
 
 pi_status gpu_exec_marks_create(gpu_exec *g, pi_error *err) {

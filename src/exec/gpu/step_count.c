@@ -85,9 +85,9 @@ static bool is_of_neurons(const plan_step *s) {
 }
 
 /* A norm counts also where the kernel of a message runs it: the price of an exchange is less by
- * that. */
-static int32_t count_apart(const plan *p, const plan_step *s, int n_splits) {
-    return s->op == OP_NORM ? 1 : count_kernels(p, s, n_splits);
+ * that. merged: it is part of the kernel before. */
+static int32_t count_apart(const plan *p, const plan_step *s, bool merged, int n_splits) {
+    return s->op == OP_NORM && !merged ? 1 : count_kernels(p, s, n_splits);
 }
 
 /* Counts a device's steps of a plan whose layers all have the same primary. Messages do not count:
@@ -105,14 +105,16 @@ static void sum_side(const plan *p, plan_side side, plan_side primary, int n_spl
         layer = s->layer;
         neurons = neurons || is_of_neurons(s);
         step_counts *to = &out[head ? p->model->hp.n_layer : s->layer];
-        int32_t n = side == SIDE_GPU ? count_apart(p, s, n_splits)
+        int32_t n = side == SIDE_GPU ? count_apart(p, s, i > 0 && s[-1].norms, n_splits)
                                      : s->kernel[FORM_ONE] != KERNEL_SKIP && !s->alone[FORM_ONE];
         *(neurons && !head ? &to->neurons[side] : &to->always[side]) += n;
+        to->norms += s->norms;
     }
 }
 
 static void keep_largest(int n, const step_counts *from, step_counts *to) {
     for (int i = 0; i < n; i++) {
+        if (from[i].norms > to[i].norms) to[i].norms = from[i].norms;
         for (int side = 0; side < PLAN_SIDES; side++) {
             if (from[i].always[side] > to[i].always[side])
                 to[i].always[side] = from[i].always[side];
@@ -126,10 +128,13 @@ static bool stays(const uint8_t *all, int layer, int what) {
     return all && all[layer] & what;
 }
 
-/* Counts with all layers on one primary and half of their neurons on each device, except for what
- * must stay on the CPU; without splits everything is on the CPU. */
+/* Counts with all layers on one primary and half of their neurons on each device, or with `whole`
+ * all of them on the GPU, except for what must stay on the CPU; without splits everything is on the
+ * CPU. With a GPU as the primary only whole layers tell what it always launches: its last kernel
+ * may include the next layer's norm. */
 static pi_status count_at(const model *m, const plan_options *options, plan_side primary,
-                          int64_t depth, plan_split *splits, step_counts *out, pi_error *err) {
+                          bool whole, int64_t depth, plan_split *splits, step_counts *out,
+                          pi_error *err) {
     plan_options o = *options;
     plan *p = NULL;
     cpu_kernels kernels;
@@ -137,7 +142,7 @@ static pi_status count_at(const model *m, const plan_options *options, plan_side
     cpu_kernels_get(CPU_TIER_AUTO, &kernels);
     for (int i = 0; splits && i < m->hp.n_layer; i++) {
         int64_t unit = plan_split_unit(m, i), units = model_layer_units(m, i);
-        int64_t half = units / 2 / unit * unit;
+        int64_t half = whole ? units : units / 2 / unit * unit;
         splits[i] = (plan_split){.primary = stays(o.stays, i, PLAN_STAY_ALWAYS) ? SIDE_CPU
                                                                                 : primary,
                                  .hot = half > 0 ? half : units};
@@ -152,6 +157,8 @@ static pi_status count_at(const model *m, const plan_options *options, plan_side
     if (status == PI_OK) {
         sum_side(p, SIDE_CPU, primary, 1, found);
         if (splits) sum_side(p, SIDE_GPU, primary, gpu_attention_splits(depth), found);
+        for (size_t i = 0; i < n && primary == SIDE_GPU && !whole; i++)
+            found[i].always[SIDE_GPU] = found[i].norms = 0;
         keep_largest((int)n, found, out);
     }
     mem_free(found);
@@ -166,9 +173,10 @@ pi_status step_count_layers(const model *m, const plan_options *options, int64_t
     for (size_t i = 0; i < n; i++) out[i] = (step_counts){0};
     plan_split *splits = mem_calloc(n, sizeof *splits);
     if (!splits) return error_nomem(err, n * sizeof *splits, "splits");
-    pi_status status = count_at(m, options, SIDE_CPU, depth, NULL, out, err);
-    for (int primary = 0; primary < PLAN_SIDES && status == PI_OK; primary++) {
-        status = count_at(m, options, (plan_side)primary, depth, splits, out, &why);
+    pi_status status = count_at(m, options, SIDE_CPU, false, depth, NULL, out, err);
+    for (int i = 0; i < PLAN_SIDES + 1 && status == PI_OK; i++) {
+        const plan_side primary = i > 0 ? SIDE_GPU : SIDE_CPU;
+        status = count_at(m, options, primary, i > 1, depth, splits, out, &why);
         /* A layer without kernels on the GPU stays on the CPU. */
         if (status == PI_ERR_UNSUPPORTED) status = PI_OK;
     }

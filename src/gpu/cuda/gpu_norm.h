@@ -144,4 +144,14 @@ gpu_norm_column(const gpu_norm_args &k, int64_t c, gpu_norm_held &held, gpu_norm
     gpu_send_end(k.send, epoch, a.n_cols, &shared.last);
 }
 
+/* The last block of the grid norms the single column that the blocks have written, and sends it.
+ * Called by all threads; *arrived: see gpu_is_last. */
+static __device__ __forceinline__ void gpu_norm_by_last(const gpu_norm_args &k, int32_t *arrived,
+                                                        gpu_norm_shared &shared) {
+    if (!gpu_is_last(arrived, (int32_t)(gridDim.x * gridDim.y * gridDim.z), &shared.last)) return;
+    gpu_norm_held held;
+    gpu_norm_load(k.norm, k.norm.x, 0, held);
+    gpu_norm_column(k, 0, held, shared);
+}
+
 #endif

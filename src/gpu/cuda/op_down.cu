@@ -3,7 +3,8 @@
  *
  * Two phases instead of atomic additions, so that equal inputs give equal bits. First a block sums
  * every GPU_DOWN_PARTS-th row (each of its warps a quarter of these) over a stretch of 32 units of
- * outputs, one unit per lane; then a second kernel adds the parts in order.
+ * outputs, one unit per lane; then a second kernel adds the parts in order, and may norm the result
+ * (see op_matvec.cu).
  *
  * With experts every pair of a column and an expert has different rows: a block sums all rows of a
  * pair over such a stretch.
@@ -14,13 +15,16 @@
 #include <assert.h>
 
 #include "gpu_dot.h"
+#include "gpu_norm.h"
 #include "op_table.h"
 
 enum {
     WARPS = 4,
     EXPERT_WARPS = 8,
-    ADD_THREADS = 64, /* few threads, so that many multiprocessors read the parts */
-    MIN_BLOCKS = 3    /* per multiprocessor: with more, sums would not stay in registers */
+    ADD_OUTPUTS = 64, /* few for a block, so that many multiprocessors read the parts */
+    ADD_GROUPS = 4,   /* threads for an output: each adds a quarter of the parts */
+    ADD_THREADS = ADD_OUTPUTS * ADD_GROUPS,
+    MIN_BLOCKS = 3 /* per multiprocessor: with more, sums would not stay in registers */
 };
 
 /* A unit as loaded, its values, and the number of rows that a lane loads at once. */
@@ -196,17 +200,40 @@ static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) down_kernel(gpu_d
     }
 }
 
-static __global__ void __launch_bounds__(ADD_THREADS) add_parts_kernel(gpu_down_rows a) {
+struct add_args {
+    gpu_down_rows down;
+    gpu_norm_args norm; /* norm.x NULL: none */
+};
+
+struct add_shared {
+    float sum[ADD_GROUPS][ADD_OUTPUTS];
+    gpu_norm_shared norm;
+};
+
+/* The sums of the groups are added in order. */
+static __global__ void __launch_bounds__(ADD_THREADS) add_parts_kernel(add_args args) {
     gpu_begin();
+    GPU_SHARED(add_shared, shared);
+    const gpu_down_rows &a = args.down;
     const int64_t n = a.w.n_in, c = blockIdx.y;
-    const int64_t j = (int64_t)blockIdx.x * ADD_THREADS + threadIdx.x;
-    if (j >= n) return;
+    const int output = (int)threadIdx.x % ADD_OUTPUTS, group = (int)threadIdx.x / ADD_OUTPUTS;
+    const int64_t j = (int64_t)blockIdx.x * ADD_OUTPUTS + output;
+    const int64_t first = (int64_t)group * (GPU_DOWN_PARTS / ADD_GROUPS);
+    const float *part = a.partial + (first * a.n_cols + c) * n;
     float v = 0.0f;
     GPU_UNROLL
-    for (int p = 0; p < GPU_DOWN_PARTS; p++) v += a.partial[((int64_t)p * a.n_cols + c) * n + j];
-    if (a.bias) v += a.bias[j];
-    float *y = a.y + c * a.ldy + j;
-    *y = a.add ? *y + v : v;
+    for (int p = 0; p < GPU_DOWN_PARTS / ADD_GROUPS; p++)
+        v += j < n ? part[(int64_t)p * a.n_cols * n + j] : 0.0f;
+    shared.sum[group][output] = v;
+    gpu_sync();
+    if (group == 0 && j < n) {
+        GPU_UNROLL
+        for (int g = 1; g < ADD_GROUPS; g++) v += shared.sum[g][output];
+        if (a.bias) v += a.bias[j];
+        float *y = a.y + c * a.ldy + j;
+        *y = a.add ? *y + v : v;
+    }
+    if (args.norm.norm.x) gpu_norm_by_last(args.norm, a.arrived, shared.norm);
 }
 
 template <class F, int C> static void launch(gpu_stream *s, const gpu_down_rows *a) {
@@ -226,8 +253,11 @@ void gpu_op_down_rows(gpu_stream *s, const gpu_down_rows *a) {
         launch<F, 2>(s, a)
     GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT
-    const gpu_grid grid = {gpu_blocks(a->w.n_in, ADD_THREADS), (unsigned)a->n_cols, 1, ADD_THREADS};
-    gpu_launch<add_parts_kernel>(s, grid, *a);
+    const gpu_grid grid = {gpu_blocks(a->w.n_in, ADD_OUTPUTS), (unsigned)a->n_cols, 1, ADD_THREADS};
+    add_args args = {*a, {}};
+    assert(!a->norm || (a->n_cols == 1 && a->norm->x == a->y && a->arrived));
+    if (a->norm) args.norm = gpu_norm_args_of(a->norm);
+    gpu_launch<add_parts_kernel>(s, grid, args);
 }
 
 /* ---- experts --------------------------------------------------------------------------------- */

@@ -2,10 +2,16 @@
  *
  * A warp computes two rows at a time: one row would have half as many bytes in flight. Products of
  * one input share a kernel: small matrices together fill the device better, and one launch takes
- * less time than three. */
+ * less time than three.
+ *
+ * The product that a block of the model adds to the residual stream is normed next. Where kernels
+ * of a program do not overlap, the last block to finish does that: a fence, a counter and loads
+ * from the L2 cache take about 1 us, a separate kernel 2.3 us (docs/placement.md). 128 threads read
+ * 4,096 elements, 16 KB, twice: at 64 bytes per clock 0.3 us, and 0.6 us for 8,192. */
 #include <assert.h>
 
 #include "gpu_dot.h"
+#include "gpu_norm.h"
 #include "op_table.h"
 
 enum {
@@ -37,6 +43,7 @@ static __device__ __forceinline__ void store(const gpu_matmul &a, int64_t first,
 struct matvec_args {
     gpu_matmul product[GPU_MAX_PRODUCTS];
     unsigned first[GPU_MAX_PRODUCTS]; /* first block of each product; UINT32_MAX: no product */
+    gpu_norm_args norm;               /* of a single product; norm.x NULL: none */
 };
 
 template <class F, int C>
@@ -52,16 +59,21 @@ static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) matvec_kernel(mat
         block = blockIdx.x - all.first[i];
     }
     const int64_t first = ((int64_t)block * WARPS + gpu_warp()) * ROWS;
-    if (first >= a.w.n_out) return;
-    const uint8_t *row[ROWS];
-    GPU_UNROLL
-    for (int r = 0; r < ROWS; r++) { /* a last odd row is computed twice and stored once */
-        row[r] = gpu_row<F>(a.w, first + r < a.w.n_out ? first + r : first);
+    if (first < a.w.n_out) {
+        const uint8_t *row[ROWS];
+        GPU_UNROLL
+        for (int r = 0; r < ROWS; r++) { /* a last odd row is computed twice and stored once */
+            row[r] = gpu_row<F>(a.w, first + r < a.w.n_out ? first + r : first);
+        }
+        for (int c0 = 0; c0 < a.in.n_cols; c0 += C) {
+            float sum[ROWS][C];
+            gpu_dot_rows<F, ROWS, C>(row, a.w.n_in, gpu_input_from(a.in, c0, a.w.n_in), sum);
+            if (gpu_lane() == 0) store<C>(a, first, c0, sum);
+        }
     }
-    for (int c0 = 0; c0 < a.in.n_cols; c0 += C) {
-        float sum[ROWS][C];
-        gpu_dot_rows<F, ROWS, C>(row, a.w.n_in, gpu_input_from(a.in, c0, a.w.n_in), sum);
-        if (gpu_lane() == 0) store<C>(a, first, c0, sum);
+    if (C == 1 && all.norm.norm.x) {
+        GPU_SHARED(gpu_norm_shared, shared);
+        gpu_norm_by_last(all.norm, a.arrived, shared);
     }
 }
 
@@ -75,6 +87,7 @@ static int32_t count_alike(const gpu_matmul *a, int32_t n) {
 static void launch_alike(gpu_stream *s, const gpu_matmul *a, int32_t n) {
     matvec_args all = {};
     unsigned blocks = 0;
+    if (a->norm) all.norm = gpu_norm_args_of(a->norm);
     for (int i = 0; i < GPU_MAX_PRODUCTS; i++) {
         all.first[i] = i < n ? blocks : UINT32_MAX;
         if (i >= n) continue;
@@ -96,6 +109,7 @@ void gpu_op_matvec(gpu_stream *s, const gpu_matmul *a, int32_t n) {
         assert(a[i].in.n_cols == a->in.n_cols && a[i].w.n_in == a->w.n_in);
         assert(!gpu_type_wants_q8(a[i].w.type) || a[i].in.q8);
         assert(gpu_type_wants_q8(a[i].w.type) || (a[i].in.x && a[i].in.ldx % 4 == 0));
+        assert(!a[i].norm || (n == 1 && a->in.n_cols == 1 && a->norm->x == a->y && a->arrived));
     }
     for (int32_t i = 0; i < n;) {
         const int32_t k = count_alike(a + i, n - i);

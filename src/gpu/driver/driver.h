@@ -91,6 +91,9 @@ pi_status driver_status(gpu_device *d, pi_error *err);
 pi_status driver_load_kernels(driver_vendor *v, int index, const gpu_info *info,
                               const gpu_host *host, pi_error *err);
 
+/* Whether kernels of a device of this capability overlap. */
+bool driver_overlaps(const driver_vendor *v, const gpu_info *info);
+
 /* driver_free_memory.c. Free bytes of a device of `total`; bus: "0000:01:00.0". */
 uint64_t driver_nvidia_free(const char *bus, uint64_t total);
 uint64_t driver_amd_free(const char *bus, uint64_t total);

@@ -150,6 +150,7 @@ static pi_status driver_describe(driver_vendor *v, int index, gpu_info *info, pi
     if (!v->amd)
         snprintf(info->arch, sizeof info->arch, "sm_%d%d", info->capability_major,
                  info->capability_minor);
+    info->overlaps = driver_overlaps(v, info);
     /* Transfers per clock, as data sheets count them. */
     info->bandwidth = (v->amd ? gpu_amd_transfers(info->arch) : 2.0) * 1000.0 *
                       attribute(v, v->attribute_memory_clock, device) *

@@ -22,6 +22,10 @@ enum { OVERLAP_ARCH = 90 }; /* PTX of this and later ones waits by griddepcontro
 /* Loading what was translated before takes less. */
 static const double TRANSLATION_S = 1.0;
 
+static int capability_of(const gpu_info *info) {
+    return 10 * info->capability_major + info->capability_minor;
+}
+
 /* The target whose images a device gets: of PTX the newest one that runs on it, of a capability up
  * to `newest`. NULL: none. */
 static const driver_image *best_target(const driver_vendor *v, const gpu_info *info, int newest) {
@@ -159,12 +163,17 @@ static pi_status find_function(driver_vendor *v, const driver_kernel *k,
     return error_prefix(err, status, "%s", name);
 }
 
+bool driver_overlaps(const driver_vendor *v, const gpu_info *info) {
+    const driver_image *best = best_target(v, info, capability_of(info));
+    return best && best->capability >= OVERLAP_ARCH && v->calls.launch_with;
+}
+
 pi_status driver_load_kernels(driver_vendor *v, int index, const gpu_info *info,
                               const gpu_host *host, pi_error *err) {
     driver_slot *slot = &v->slots[index];
     driver_module modules[MAX_FILES];
     size_t n_modules = 0, last = 0;
-    int newest = 10 * info->capability_major + info->capability_minor, result = DRIVER_OK;
+    int newest = capability_of(info), result = DRIVER_OK;
     const driver_image *best;
     pi_status status = PI_OK;
     /* An older driver may know only the PTX of older architectures. */
