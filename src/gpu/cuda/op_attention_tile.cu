@@ -221,8 +221,8 @@ static __device__ __forceinline__ uint4 to_halves(quant_type type, const uint8_t
     }
 }
 
-/* Where a tile is in the cache: n positions of `row` bytes each, of which a head's `dim` elements
- * are read. Threads beyond the last position or element read existing ones again: their scores are
+/* Where a tile is in the cache: n positions of `row` bytes each; a head's `dim` elements are
+ * read. Threads beyond the last position or element read existing ones again: their scores are
  * masked, their queries or weights are zero, or their results are not stored. */
 struct tile_source {
     const uint8_t *at;
