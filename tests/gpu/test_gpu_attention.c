@@ -636,8 +636,8 @@ static void test_attention_prompts(void **state) {
     }
 }
 
-/* Caches of other types than F16: every type with tiles of its own in heads of every size, and the
- * others with each other and with F16. */
+/* Caches of other types than F16: Q8_0 in heads of every size, the others with each other and with
+ * F16. */
 static void test_attention_prompts_types(void **state) {
     (void)state;
     static const quant_type pairs[][2] = {{QUANT_Q8_0, QUANT_Q8_0},   {QUANT_Q4_0, QUANT_Q5_1},

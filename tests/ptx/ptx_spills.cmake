@@ -2,11 +2,11 @@
 # since a spilled register is memory traffic in kernels that are bound by memory. Exceptions, as
 # architectures, a part of the kernel's name, and bytes:
 #   - Turing has no asynchronous copies: registers hold the keys or values on their way, and prefill
-#     attention lacks up to nine of 255.
+#     attention lacks up to 18 of 255.
 #   - ptxas limits the product of Q2_K and Q3_K experts to 80 registers, for three blocks per
 #     multiprocessor. With two blocks it takes 122: a word of spills costs less.
 #   -DPTXAS= -DFILES=pattern -DARCH=80
-set(exceptions "75 11tile_kernel 52" "[0-9]+ 13expert_kernelI9gpu_q23_kILb1E 8")
+set(exceptions "75 11tile_kernel 72" "[0-9]+ 13expert_kernelI9gpu_q23_kILb1E 8")
 file(GLOB files ${FILES})
 set(n_kernels 0)
 set(problems "")

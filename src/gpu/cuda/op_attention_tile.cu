@@ -17,7 +17,7 @@
  * behind the product, when they are stored in shared memory: there a tile has at most 32 keys.
  *
  * On sm_80, for heads of 64, 128 and 256 elements in F16, a block uses 19, 35 and 34 KiB of shared
- * memory and 168, 222 and 212 registers in each of 128, 128 and 256 threads: three, two and one
+ * memory and 168, 240 and 224 registers in each of 128, 128 and 256 threads: three, two and one
  * blocks fit a multiprocessor. Per tile of 64 keys of 128 elements it copies 32 KiB for
  * 2 * 64 * 64 * 128 products of each kind, 64 per byte; 120 per byte of a Q8_0 cache.
  *
@@ -221,20 +221,18 @@ static __device__ __forceinline__ uint4 to_halves(quant_type type, const uint8_t
     }
 }
 
-/* Where a tile is in the cache: n positions from `first` on, of `row` bytes each, of which a head's
- * `dim` elements are read. Addresses are computed from the position, because the compiler would
- * keep products of a thread's lines and `row` in registers. Threads beyond the last position or
- * element read existing ones again: their scores are masked, their queries or weights are zero, or
- * their results are not stored. */
+/* Where a tile is in the cache: n positions of `row` bytes each; a head's `dim` elements are
+ * read. Threads beyond the last position or element read existing ones again: their scores are
+ * masked, their queries or weights are zero, or their results are not stored. */
 struct tile_source {
-    const uint8_t *at; /* of position 0 */
+    const uint8_t *at;
     size_t row;
-    uint32_t first, n;
+    uint32_t n;
     int dim;
     quant_type type;
 
     __device__ __forceinline__ const uint8_t *head(int key) const {
-        return at + (size_t)(first + ((uint32_t)key < n ? (uint32_t)key : n - 1)) * row;
+        return at + (size_t)((uint32_t)key < n ? (uint32_t)key : n - 1) * row;
     }
     __device__ __forceinline__ int eight(int i) const { return i < dim / CHUNK ? i : 0; }
 };
@@ -277,8 +275,7 @@ template <class B> struct tile_lines<B, gpu_cache_f16> {
             if (chunk >= shape::chunks) chunk -= shape::threads; /* repeats the thread's copy */
             const int line = chunk / (B::DIM / CHUNK), at = chunk % (B::DIM / CHUNK) * CHUNK;
             const bool there = (uint32_t)line < from.n && at < from.dim;
-            const uint8_t *source = from.at +
-                                    (size_t)(from.first + (there ? (uint32_t)line : 0)) * from.row +
+            const uint8_t *source = from.at + (size_t)(there ? (uint32_t)line : 0) * from.row +
                                     2 * (there ? at : 0);
             gpu_copy16_begin(copy[i], to + line * shape::line + at, source, there);
         }
@@ -491,17 +488,17 @@ sum_tile(const uint16_t *values,
     }
 }
 
-/* A KV head's keys or values, and n positions of it. */
+/* The n-th KV head, from position `first` on; at most `n` positions. */
 template <class C>
 static __device__ __forceinline__ tile_source source_of(const gpu_column &col, size_t offset,
                                                         size_t row, quant_type type, int head,
                                                         int dim) {
     const uint8_t *cache = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * offset;
-    return {cache + (size_t)head * C::head_bytes(type, dim), row, 0, 0, dim, type};
+    return {cache + (size_t)head * C::head_bytes(type, dim), row, 0, dim, type};
 }
 static __device__ __forceinline__ tile_source tile_at(const tile_source &head, uint32_t first,
                                                       uint32_t n) {
-    return {head.at, head.row, first, n, head.dim, head.type};
+    return {head.at + (size_t)first * head.row, head.row, n, head.dim, head.type};
 }
 
 /* MLA: positions [from, to) of the rows that are keys and values. While a tile is multiplied, the
