@@ -22,7 +22,7 @@ enum { OVERLAP_ARCH = 90 }; /* kernels of this and later ones wait by griddepcon
 /* Loading what was translated before takes less. */
 static const double TRANSLATION_S = 1.0;
 
-/* The newest architecture up to `newest`: PTX runs on GPUs of its own architecture and later ones.
+/* The newest architecture up to `newest`: PTX runs on GPUs of its architecture and later ones.
  * 0: none. *n: its number of images. */
 static int best_arch(int newest, size_t *n) {
     int best = 0;
