@@ -5,8 +5,11 @@
 #     attention lacks up to 18 of 255.
 #   - ptxas limits the product of Q2_K and Q3_K experts to 80 registers, for three blocks per
 #     multiprocessor. With two blocks it takes 122: a word of spills costs less.
+#   - Attention over F32 caches with heads of 512: a block of 512 threads has 128 registers each,
+#     two less than it needs on sm_120.
 #   -DPTXAS= -DFILES=pattern -DARCH=80
-set(exceptions "75 11tile_kernel 72" "[0-9]+ 13expert_kernelI9gpu_q23_kILb1E 8")
+set(exceptions "75 11tile_kernel 72" "[0-9]+ 13expert_kernelI9gpu_q23_kILb1E 8"
+    "120 16attention_kernelI13gpu_cache_f32S0_Li2ELi512E 8")
 file(GLOB files ${FILES})
 set(n_kernels 0)
 set(problems "")
