@@ -3,7 +3,7 @@
 # exchange, speed of four models compared with the predictions of `place`, overlap and memory. It
 # needs no network, no compiler and no CMake.
 #   scripts/first-card.sh [-d DEVICE] [-o FOLDER] [-w FOLDER] [-t SECONDS] [-m MODEL] [-T "TESTS"] [-r] [BUILD]
-#   scripts/first-card.sh -p FOLDER [-m MODEL] [BUILD]
+#   scripts/first-card.sh -p FOLDER [-m MODEL] [-T "TESTS"] [BUILD]
 #   scripts/first-card.sh -j FIGURES
 # BUILD   folder with powerinfer and test_gpu_* (default: the script's folder, or build-gpu); a copy is
 #         enough, and it is not written to
@@ -14,7 +14,8 @@
 # -m      model whose text is compared (default: the bundled one)
 # -T      device tests to run, such as "gpu_mat gpu_token" (default: all)
 # -r      rehearse: tiny models, no judgement
-# -p      only copy what a machine without the source needs into FOLDER, with this script
+# -p      only copy what a machine without the source needs into FOLDER, with this script: 100 MB, of
+#         which the model, device tests and libraries share much (tar cJf)
 # -j      only list what contradicts the predictions in a figures.tsv
 # Every command has a time limit; what fails or takes too long is reported, and the rest goes on.
 # Prints Markdown. Status 1: a check of correctness failed. 2: no GPU, or wrong arguments.
@@ -87,7 +88,12 @@ if [ -n "$pack" ]; then
     cp "$0" "$build/powerinfer" "$pack/"
     [ -z "$model" ] || cp "$model" "$pack/"
     for file in "$build"/test_gpu_* "$build"/libpowerinfer_*.so; do
-        case $file in *test_gpu_kfd | *test_gpu_presence) continue ;; esac
+        name=${file##*/test_}
+        case $name in gpu_kfd | gpu_presence) continue ;; esac # of no device
+        case " ${tests:-$name} " in
+        *" $name "*) ;;
+        *) [ "$name" = "$file" ] || continue ;; # a library
+        esac
         [ ! -f "$file" ] || cp "$file" "$pack/"
     done
     # Libraries, except those of the C library, which must fit the system.

@@ -671,13 +671,13 @@ static void test_bad_splits(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),      cmocka_unit_test(test_streamed),
-        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_adapted),      cmocka_unit_test(test_no_programs),
-        cmocka_unit_test(test_drivers),      cmocka_unit_test(test_probed_once),
-        cmocka_unit_test(test_sessions),     cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_memory),       cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_bad_splits),   cmocka_unit_test(test_lost_devices),
+        cmocka_unit_test(test_answers),    cmocka_unit_test(test_streamed),
+        cmocka_unit_test(test_recurrent),  cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_adapted),    cmocka_unit_test(test_no_programs),
+        cmocka_unit_test(test_drivers),    cmocka_unit_test(test_probed_once),
+        cmocka_unit_test(test_sessions),   cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_bad_splits), cmocka_unit_test(test_lost_devices),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
