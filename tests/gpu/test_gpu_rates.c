@@ -64,8 +64,7 @@ static void test_little_memory(void **state) {
     the_case.b->close(d);
 }
 
-/* ---- a device with a separate clock -----------------------------------------------------------
- */
+/* ---- a device with a separate clock ---------------------------------------------------------- */
 
 /* Products do not run; each takes the time of its bytes at these rates, and 2 microseconds. */
 static struct {
