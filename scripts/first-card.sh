@@ -47,6 +47,7 @@ shift $((OPTIND - 1))
 # contradiction), most (20% more), least (20% less), shown (no prediction).
 contradictions() { # FIGURES
     awk -F'\t' '
+        function short(x) { return sprintf(x >= 1000 ? "%.0f" : "%.4g", x) }
         BEGIN { limit = 1.2 }
         $5 == "shown" || $3 + 0 <= 0 { next }
         {
@@ -56,7 +57,7 @@ contradictions() { # FIGURES
             low = ratio < 1 / limit && $5 != "most"
             if (!high && !low) next
             if (!n++) printf "| what | unit | predicted | measured | ratio |\n|---|---|---:|---:|---:|\n"
-            printf "| %s | %s | %.4g | %.4g | %.2f |\n", $1, $2, $3, $4, ratio
+            printf "| %s | %s | %s | %s | %.2f |\n", $1, $2, short($3), short($4), ratio
         }
         END {
             if (n) printf "\n%d of %d predictions.\n", n, judged
@@ -407,8 +408,9 @@ else
     skip "rates" place-measure $?
 fi
 rates_table() { # of the figures so far
-    awk -F'\t' 'BEGIN { printf "| figure | unit | assumed | measured |\n|---|---|---:|---:|\n" }
-        { printf("| %s | %s | %s | %.4g |\n", $1, $2, $3 > 0 ? sprintf("%.4g", $3) : "", $4) }' "$figures" | table
+    awk -F'\t' 'function short(x) { return sprintf(x >= 1000 ? "%.0f" : "%.4g", x) }
+        BEGIN { printf "| figure | unit | assumed | measured |\n|---|---|---:|---:|\n" }
+        { printf("| %s | %s | %s | %s |\n", $1, $2, $3 > 0 ? short($3) : "", short($4)) }' "$figures" | table
 }
 rates_table
 
