@@ -103,6 +103,7 @@ static pi_status create_with_splits(pi_context *c, const place_gpus_fit *f, pi_e
     memcpy(options.peers, c->gpus.peers, sizeof options.peers);
     for (int i = 0; i < c->gpus.n; i++) {
         options.devices[i] = c->gpus.gpu[i].device;
+        options.numbers[i] = 1 + c->gpus.gpu[i].index;
         weights += f->stage[i].bytes.weights;
     }
     pi_status status = create_engine(c, &options, weights, err);

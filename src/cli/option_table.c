@@ -252,8 +252,9 @@ const option option_table[] = {
     /* synth, and the shapes of place */
     ROW(TEXT, COMMAND, COMMAND_SYNTH, shape, NAMES("shape", NULL), .argument = "NAME",
         .standard = "tiny",
-        .help = "shape: tiny llama-1b llama-7b bamboo-7b opt-30b falcon-40b tiny-opt tiny-falcon; "
-                "experts: mixtral-8x7b qwen3-30b-a3b gpt-oss-20b smallthinker-21b "
+        .help = "shape: tiny llama-1b llama-7b bamboo-7b llama-13b opt-30b falcon-40b llama-70b "
+                "tiny-opt tiny-falcon; experts: mixtral-8x7b qwen3-30b-a3b gpt-oss-20b "
+                "smallthinker-21b "
                 "deepseek-v2-lite tiny-moe tiny-reglu-moe tiny-mla-moe"),
     ROW(TEXT, COMMAND, COMMAND_SYNTH | COMMAND_PLACE, type, NAMES("type", NULL), .argument = "TYPE",
         .standard = "q4_0", .help = "type of all matrices, output head included"),

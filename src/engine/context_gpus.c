@@ -15,6 +15,7 @@ gpu_sides context_gpu_sides(engine_context *c) {
                        .adapts = c->options.adapt.on,
                        .backend = c->options.gpu,
                        .devices = c->options.devices,
+                       .numbers = c->options.numbers,
                        .peers = c->options.peers,
                        .ubatch = &c->cpu.ubatch,
                        .n_gpus = c->cpu.plan->n_devices};

@@ -40,6 +40,8 @@ typedef struct engine_options {
     /* With plan.splits: the GPUs, by their numbers in the splits. They must outlive the context. */
     const gpu_backend *gpu;
     gpu_device *devices[PLAN_MAX_DEVICES];
+    /* 1 + the device's index, by which gpu_known.h keeps the self-test; 0: it is run again. */
+    int numbers[PLAN_MAX_DEVICES];
     /* Bit j of peers[i]: device i reaches device j (gpu_backend.reaches). If it does, messages from
      * stage i to stage j use memory of the receiver, otherwise host memory. */
     uint32_t peers[PLAN_MAX_DEVICES];

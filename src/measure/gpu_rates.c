@@ -1,40 +1,31 @@
 /* gpu_rates.c: see gpu_rates.h. Times are the best of several, between events of the device or, for
- * exchanges, on the host's clock. The matrix starts small and grows until reading it takes long
- * enough to be timed, so that a slow device is not busy for minutes. It contains zeros, whose reads
- * are as fast as those of other values. */
+ * exchanges, on the host's clock. */
 #include "gpu_rates.h"
 
 #include <string.h>
 
 #include "clock.h"
-#include "mem.h"
+#include "gpu_reading.h"
 #include "pool.h"
 
 enum {
-    N_IN = 1152, /* F16 rows of 2,304 bytes: a neuron's row in Q4_0 at n_embd 4096 */
-    ROW_BYTES = 2 * N_IN,
-    ROWS_FIRST = 1 << 12,
-    ROWS_LAST = 1 << 18, /* 576 MiB */
-    GATHER_STEP = 10,    /* one row in so many */
-    REPEATS = 5,         /* the fastest counts */
-    BLOCK_KERNELS = 4,   /* kernels of small_block */
-    BLOCKS = 16,         /* calls of small_block in the program that measures kernels */
-    EXCHANGES = 32,      /* layers in the program that measures exchanges */
-    N_LONG = 7 * N_IN,   /* elements of long messages, which a block's registers hold */
-    CHUNK = 64,          /* elements that a thread takes */
+    N_IN = 1152,
+    REPEATS = 5,        /* the fastest counts */
+    BLOCK_KERNELS = 4,  /* kernels of small_block */
+    BLOCKS = 16,        /* calls of small_block in the program that measures kernels */
+    EXCHANGES = 32,     /* layers in the program that measures exchanges */
+    N_LONG = 7 * N_IN,  /* elements of long messages, which a block's registers hold */
+    CHUNK = 64,         /* elements that a thread takes */
     WAIT_SECONDS = 10
 };
-
-static const double LONG_ENOUGH = 2; /* milliseconds: thousands of the clock's steps */
 
 typedef struct rates_job {
     const gpu_backend *b;
     gpu_device *d;
     gpu_stream *stream;
     gpu_event *from, *to;
-    void *matrix, *x, *y, *partial, *list, *count;
-    gpu_pinned pinned; /* message, then flags of both devices */
-    int64_t n_rows;
+    void *row, *x, *y, *count; /* F16 and float [N_IN] */
+    gpu_pinned pinned;         /* message, then flags of both devices */
     /* Exchanges: state of all CPU threads in a layer. */
     pool *workers;
     uint64_t epoch;
@@ -52,57 +43,26 @@ static pi_status alloc(rates_job *j, size_t n_bytes, void **out, pi_error *err) 
     return status;
 }
 
-static void free_matrix(rates_job *j) {
-    void **blocks[] = {&j->matrix, &j->y, &j->list};
-    j->b->stream_sync(j->stream, NULL);
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-        j->b->free(j->d, *blocks[i]);
-        *blocks[i] = NULL;
-    }
-}
-
-static pi_status upload_list(rates_job *j, pi_error *err) {
-    size_t n = (size_t)(j->n_rows / GATHER_STEP);
-    int32_t *list = mem_alloc(n * sizeof *list), count = (int32_t)n;
-    if (!list) return error_nomem(err, n * sizeof *list, "rows to measure with");
-    /* Uneven distances, since a prefetcher could guess even ones. */
-    for (size_t i = 0; i < n; i++)
-        list[i] = (int32_t)(i * GATHER_STEP + (i * i * 7 + i * 3) % GATHER_STEP);
-    j->b->upload(j->stream, j->list, list, n * sizeof *list);
-    j->b->upload(j->stream, j->count, &count, sizeof count);
-    pi_status status = j->b->stream_sync(j->stream, err);
-    mem_free(list);
-    return status;
-}
-
-static pi_status make_matrix(rates_job *j, int64_t n_rows, pi_error *err) {
-    j->n_rows = n_rows;
-    size_t rows = (size_t)n_rows;
-    pi_status status = alloc(j, rows * ROW_BYTES, &j->matrix, err);
-    if (status == PI_OK) status = alloc(j, rows * sizeof(float), &j->y, err);
-    if (status == PI_OK) status = alloc(j, rows / GATHER_STEP * sizeof(int32_t), &j->list, err);
-    return status == PI_OK ? upload_list(j, err) : status;
-}
-
-static pi_status make_rest(rates_job *j, pi_error *err) {
+static pi_status make_buffers(rates_job *j, pi_error *err) {
     enum { N = EXCHANGES * 2 * GPU_FLAG_BYTES + N_LONG * sizeof(float) };
     pi_status status = j->b->stream_create(j->d, &j->stream, err);
     if (status == PI_OK) status = j->b->event_create(j->d, &j->from, err);
     if (status == PI_OK) status = j->b->event_create(j->d, &j->to, err);
     if (status == PI_OK) status = j->b->host_alloc(j->d, N, &j->pinned, err);
     if (status == PI_OK) status = alloc(j, N_LONG * sizeof(float), &j->x, err);
+    if (status == PI_OK) status = alloc(j, N_LONG * sizeof(float), &j->y, err);
+    if (status == PI_OK) status = alloc(j, N_IN * sizeof(uint16_t), &j->row, err);
     if (status == PI_OK) status = alloc(j, sizeof(uint64_t), &j->count, err);
-    if (status == PI_OK)
-        status = alloc(j, gpu_down_partial(N_IN, 1) * sizeof(float), &j->partial, err);
     return status;
 }
 
 static void free_job(rates_job *j) {
     if (j->stream) {
-        free_matrix(j);
+        j->b->stream_sync(j->stream, NULL);
         j->b->free(j->d, j->x);
+        j->b->free(j->d, j->y);
+        j->b->free(j->d, j->row);
         j->b->free(j->d, j->count);
-        j->b->free(j->d, j->partial);
     }
     if (j->pinned.host) j->b->host_free(j->d, &j->pinned);
     j->b->stream_destroy(j->stream);
@@ -110,92 +70,29 @@ static void free_job(rates_job *j) {
     j->b->event_destroy(j->to);
 }
 
-/* ---- operations ------------------------------------------------------------------------------ */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
-static gpu_mat matrix_of(const rates_job *j, int64_t n_rows) {
-    return (gpu_mat){.data = j->matrix,
-                     .row_bytes = ROW_BYTES,
-                     .n_in = N_IN,
-                     .n_out = n_rows,
-                     .type = QUANT_F16};
-}
-
-static void read_all(rates_job *j, int64_t n_rows) {
-    const gpu_matmul a = {.w = matrix_of(j, n_rows),
+static void multiply_row(rates_job *j) {
+    const gpu_matmul a = {.w = {.data = j->row,
+                                .row_bytes = N_IN * sizeof(uint16_t),
+                                .n_in = N_IN,
+                                .n_out = 1,
+                                .type = QUANT_F16},
                           .in = {.x = j->x, .ldx = N_IN, .n_cols = 1},
                           .scale = 1,
                           .y = j->y,
-                          .ldy = n_rows};
+                          .ldy = 1};
     j->b->ops.matvec(j->stream, &a, 1);
 }
-
-/* Rows are read where h, here y, is not zero. */
-static void read_some(rates_job *j) {
-    const gpu_down_rows a = {.w = matrix_of(j, j->n_rows),
-                             .list = j->list,
-                             .count = j->count,
-                             .n_max = j->n_rows / GATHER_STEP,
-                             .h = j->y,
-                             .ldh = j->n_rows,
-                             .n_cols = 1,
-                             .partial = j->partial,
-                             .y = j->x,
-                             .ldy = N_IN};
-    j->b->ops.down_rows(j->stream, &a);
-}
-
-typedef enum reading { READ_STREAM, READ_GATHER } reading;
-
-/* Milliseconds of one operation, the best of several. */
-static pi_status time_reading(rates_job *j, reading what, double *ms, pi_error *err) {
-    enum { NOT_ZERO = 0x3c }; /* floats of 0.0115 */
-    *ms = 1e30;
-    j->b->fill(j->stream, j->y, NOT_ZERO, (size_t)j->n_rows * sizeof(float));
-    for (int i = 0; i < REPEATS; i++) {
-        j->b->event_record(j->stream, j->from);
-        if (what == READ_STREAM)
-            read_all(j, j->n_rows);
-        else
-            read_some(j);
-        j->b->event_record(j->stream, j->to);
-        pi_status status = j->b->stream_sync(j->stream, err);
-        if (status != PI_OK) return status;
-        double took = j->b->event_elapsed(j->from, j->to);
-        if (took > 0 && took < *ms) *ms = took;
-    }
-    return PI_OK;
-}
-
-static pi_status measure_reading(rates_job *j, gpu_rates *out, pi_error *err) {
-    uint64_t free_bytes, total;
-    double stream = 0, gather = 0;
-    pi_status status = j->b->memory(j->d, &free_bytes, &total, err);
-    for (int64_t rows = ROWS_FIRST; status == PI_OK && rows <= ROWS_LAST; rows *= 4) {
-        bool first = rows == ROWS_FIRST;
-        if (!first && (uint64_t)rows * ROW_BYTES > free_bytes / 4) break;
-        free_matrix(j);
-        status = make_matrix(j, rows, err);
-        if (status == PI_OK) status = time_reading(j, READ_GATHER, &gather, err);
-        if (status == PI_OK) status = time_reading(j, READ_STREAM, &stream, err);
-        if (stream > LONG_ENOUGH) break;
-    }
-    if (status != PI_OK) return status;
-    double bytes = (double)j->n_rows * ROW_BYTES, some = (double)(j->n_rows / GATHER_STEP);
-    out->stream_gbps = bytes / (stream * 1e6);
-    out->gather_gbps = some * ROW_BYTES / (gather * 1e6);
-    return PI_OK;
-}
-
-/* ---- kernels --------------------------------------------------------------------------------- */
 
 /* Kernels like those of an attention or FFN block, almost empty. */
 static void small_block(rates_job *j) {
     const gpu_norm norm = {
-        .x = j->x, .ldx = N_IN, .ldy = N_IN, .n = N_IN, .eps = 1, .n_cols = 1, .y = j->partial};
+        .x = j->x, .ldx = N_IN, .ldy = N_IN, .n = N_IN, .eps = 1, .n_cols = 1, .y = j->y};
     j->b->ops.norm(j->stream, &norm);
-    read_all(j, 1); /* gate and up */
-    read_all(j, 1);
-    const gpu_add add = {.x = j->partial, .ldx = N_IN, .ldy = N_IN, .n = 1, .n_cols = 1, .y = j->x};
+    multiply_row(j); /* gate and up */
+    multiply_row(j);
+    const gpu_add add = {.x = j->y, .ldx = N_IN, .ldy = N_IN, .n = 1, .n_cols = 1, .y = j->x};
     j->b->ops.add(j->stream, &add);
 }
 
@@ -245,7 +142,7 @@ static void enqueue_layer(rates_job *j, int i) {
                      .n = j->n_embd,
                      .eps = 1,
                      .n_cols = 1,
-                     .y = j->partial};
+                     .y = j->y};
     const gpu_receive receive = {.host_x = j->pinned.device,
                                  .n = j->n_embd,
                                  .ldy = j->n_embd,
@@ -352,12 +249,26 @@ static pi_status measure_sync(rates_job *j, int n_threads, gpu_rates *out, pi_er
     return status;
 }
 
+static pi_status measure_reading(rates_job *j, gpu_rates *out, pi_error *err) {
+    const double long_enough = 2; /* milliseconds: thousands of the clock's steps */
+    uint64_t free_bytes, total;
+    gpu_reading reading;
+    pi_status status = j->b->memory(j->d, &free_bytes, &total, err);
+    if (status != PI_OK) return status;
+    const gpu_reading_options options = {
+        .most_bytes = free_bytes / 4, .long_ms = long_enough, .repeats = REPEATS};
+    status = gpu_reading_measure(j->b, j->d, &options, &reading, err);
+    out->stream_gbps = reading.stream_gbps;
+    out->gather_gbps = reading.gather_gbps;
+    return status;
+}
+
 pi_status gpu_rates_measure(const gpu_backend *b, gpu_device *d, int n_threads, gpu_rates *out,
                             pi_error *err) {
     rates_job j = {.b = b, .d = d};
     *out = (gpu_rates){0};
-    pi_status status = make_rest(&j, err);
-    if (status == PI_OK) status = measure_reading(&j, out, err);
+    pi_status status = measure_reading(&j, out, err);
+    if (status == PI_OK) status = make_buffers(&j, err);
     if (status == PI_OK) status = measure_step(&j, out, err);
     if (status == PI_OK) status = measure_sync(&j, n_threads, out, err);
     free_job(&j);

@@ -5,15 +5,14 @@
 #include "gpu.h"
 
 typedef struct gpu_rates {
-    double stream_gbps; /* 1e9 bytes per second of a matrix-vector product */
-    double gather_gbps; /* of the sum over rows of 2,304 bytes, one in ten */
-    double step;        /* seconds of an almost empty kernel in a program */
-    double sync;        /* seconds of one exchange with all threads of the CPU, without its bytes */
-    double bus_gbps;    /* 1e9 bytes of exchanges per second; 0: too fast to measure */
+    double stream_gbps, gather_gbps; /* gpu_reading.h */
+    double step;                     /* seconds of an almost empty kernel in a program */
+    double sync;     /* seconds of one exchange with all threads of the CPU, without its bytes */
+    double bus_gbps; /* 1e9 bytes of exchanges per second; 0: too fast to measure */
 } gpu_rates;
 
 /* The device must be idle; n_threads of the CPU take part in exchanges. Allocates up to a quarter
- * of the free memory, at most 600 MiB, and frees it. PI_ERR_NOMEM, PI_ERR_DEVICE. */
+ * of the free memory, at most 2.4 GiB, and frees it. PI_ERR_NOMEM, PI_ERR_DEVICE. */
 pi_status gpu_rates_measure(const gpu_backend *b, gpu_device *d, int n_threads, gpu_rates *out,
                             pi_error *err);
 

@@ -57,9 +57,18 @@ typedef struct place_machine {
 int place_machine_count(void);
 place_machine place_machine_at(int i);
 bool place_machine_find(const char *name, place_machine *out);
+/* How a kernel of a program follows the previous one: after it has ended; blocks already waiting
+ * (programmatic launch, sm_90 and later); by AMD's command processor. */
+typedef enum place_launch {
+    PLACE_LAUNCH_GRAPH,
+    PLACE_LAUNCH_OVERLAP,
+    PLACE_LAUNCH_AMD
+} place_launch;
+
 /* Adds a GPU with a known published bandwidth, bytes per second (0: unknown). All other figures are
  * the assumptions for the described GPUs. */
-void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes);
+void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes,
+                           place_launch launch);
 /* Seconds of an exchange with so many bytes. */
 double place_machine_sync(const place_machine *m, uint64_t n_bytes);
 /* PI_ERR_RANGE for a meaningless figure; the message names machine and field. */

@@ -12,9 +12,14 @@
  * loses little. CPU: 41-47 GB/s streamed and 25 GB/s gathered in rows of 2 KiB were measured on the
  * machine on which kernels were tuned, a ratio of 0.6. */
 static const double GPU_STREAM = 0.80, GPU_GATHER = 0.72, CPU_STREAM = 0.85, CPU_GATHER = 0.52;
-/* A kernel of a recorded graph begins 1.3 microseconds after the previous kernel has ended, and its
- * first loads arrive 1 microsecond later; a barrier of worker threads takes 1. */
-static const double GPU_STEP = 2.3e-6, CPU_STEP = 1e-6;
+/* Seconds per kernel of a recorded graph beyond the time of its bytes, by place_launch. The first
+ * loads of a kernel arrive 1 microsecond after it has begun. A kernel begins 1.3 after the previous
+ * kernel has ended; with programmatic launch its blocks are on the multiprocessors already, and
+ * learn of the end within 0.4; AMD's command processor takes 3. */
+static const double GPU_STEP[] = {
+    [PLACE_LAUNCH_GRAPH] = 2.3e-6, [PLACE_LAUNCH_OVERLAP] = 1.4e-6, [PLACE_LAUNCH_AMD] = 4e-6};
+/* A barrier of worker threads. */
+static const double CPU_STEP = 1e-6;
 /* An exchange with spinning threads, counted (docs/performance.md): 6.1 microseconds for flags and
  * first bytes over the bus and for the barriers before and after the CPU's neurons. Its kernels
  * count as the layer's norms, which they also compute. Bytes cross PCIe 4.0 x16 at 20 GB/s, and one
@@ -24,7 +29,6 @@ static const double SYNC = 6.1e-6, BUS_GBPS = 12;
 #define GIB         ((uint64_t)1 << 30)
 #define GPU_RUNTIME (400 * MIB) /* a CUDA context with its modules */
 #define GPU_MARGIN  (256 * MIB) /* space for desktop windows */
-#define HOST_MEMORY (64 * GIB)
 /* GB/s assumed for a GPU that reports none: a small card */
 static const double GPU_UNKNOWN = 250;
 
@@ -32,33 +36,41 @@ typedef struct described {
     const char *name;
     double gpu_gbps, cpu_gbps; /* published figures; 0: no GPU */
     uint64_t gpu_gib;
-    bool overlaps; /* compute capability 9 and later */
+    place_launch launch;
+    uint64_t host_gib; /* 0: HOST_GIB */
 } described;
 
-/* DDR4-3200 and DDR5-5600, two channels. */
-#define DDR4 51.2
-#define DDR5 89.6
+enum { HOST_GIB = 64 };
+/* DDR4-3200 and DDR5-5600, two channels; a server's DDR5-4800, twelve channels. */
+#define DDR4   51.2
+#define DDR5   89.6
+#define SERVER 460.8
 
 static const described machines[] = {
-    {"cpu-only", 0, DDR4, 0, false},
-    {"cpu-only-ddr5", 0, DDR5, 0, false},
-    {"rtx-2080ti-ddr4", 616, DDR4, 11, false}, /* GDDR6, 352 bits at 14 Gbit/s */
-    {"rtx-2080ti-ddr5", 616, DDR5, 11, false},
-    {"rtx-3060-ddr4", 360, DDR4, 12, false}, /* GDDR6, 192 bits at 15 Gbit/s */
-    {"rtx-3060-ddr5", 360, DDR5, 12, false},
-    {"rtx-4090-ddr4", 1008, DDR4, 24, false}, /* GDDR6X, 384 bits at 21 Gbit/s */
-    {"rtx-4090-ddr5", 1008, DDR5, 24, false},
-    {"rtx-5090-ddr4", 1792, DDR4, 32, true}, /* GDDR7, 512 bits at 28 Gbit/s */
-    {"rtx-5090-ddr5", 1792, DDR5, 32, true},
+    {"cpu-only", 0, DDR4, 0, PLACE_LAUNCH_GRAPH, 0},
+    {"cpu-only-ddr5", 0, DDR5, 0, PLACE_LAUNCH_GRAPH, 0},
+    {"rtx-2080ti-ddr4", 616, DDR4, 11, PLACE_LAUNCH_GRAPH, 0}, /* GDDR6, 352 bits at 14 Gbit/s */
+    {"rtx-2080ti-ddr5", 616, DDR5, 11, PLACE_LAUNCH_GRAPH, 0},
+    {"rtx-3060-ddr4", 360, DDR4, 12, PLACE_LAUNCH_GRAPH, 0}, /* GDDR6, 192 bits at 15 Gbit/s */
+    {"rtx-3060-ddr5", 360, DDR5, 12, PLACE_LAUNCH_GRAPH, 0},
+    {"rtx-4090-ddr4", 1008, DDR4, 24, PLACE_LAUNCH_GRAPH, 0}, /* GDDR6X, 384 bits at 21 Gbit/s */
+    {"rtx-4090-ddr5", 1008, DDR5, 24, PLACE_LAUNCH_GRAPH, 0},
+    {"rtx-5090-ddr4", 1792, DDR4, 32, PLACE_LAUNCH_OVERLAP, 0}, /* GDDR7, 512 bits at 28 Gbit/s */
+    {"rtx-5090-ddr5", 1792, DDR5, 32, PLACE_LAUNCH_OVERLAP, 0},
+    {"rx-7900xtx-ddr4", 960, DDR4, 24, PLACE_LAUNCH_AMD, 0}, /* GDDR6, 384 bits at 20 Gbit/s */
+    {"rx-7900xtx-ddr5", 960, DDR5, 24, PLACE_LAUNCH_AMD, 0},
+    {"h200-server", 4800, SERVER, 140, PLACE_LAUNCH_OVERLAP, 768}, /* HBM3e */
 };
 
-void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes) {
+void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_bytes,
+                           place_launch launch) {
     double gbps = bandwidth > 0 ? bandwidth / 1e9 : GPU_UNKNOWN;
     m->has_gpu = true;
+    m->overlaps = launch == PLACE_LAUNCH_OVERLAP;
     m->device[SIDE_GPU] = (place_device){.memory_bytes = memory_bytes,
                                          .stream_gbps = GPU_STREAM * gbps,
                                          .gather_gbps = GPU_GATHER * gbps,
-                                         .step = GPU_STEP};
+                                         .step = GPU_STEP[launch]};
     m->runtime_bytes = GPU_RUNTIME;
     m->margin_bytes = GPU_MARGIN;
     m->node_bytes = GPU_NODE_BYTES;
@@ -71,13 +83,13 @@ int place_machine_count(void) {
 place_machine place_machine_at(int i) {
     const described *d = &machines[i];
     place_machine m = {.has_gpu = d->gpu_gbps > 0, .sync = SYNC, .bus_gbps = BUS_GBPS};
-    m.overlaps = d->overlaps;
     memcpy(m.name, d->name, strlen(d->name) + 1);
-    m.device[SIDE_CPU] = (place_device){.memory_bytes = HOST_MEMORY,
+    uint64_t host_gib = d->host_gib ? d->host_gib : HOST_GIB;
+    m.device[SIDE_CPU] = (place_device){.memory_bytes = host_gib * GIB,
                                         .stream_gbps = CPU_STREAM * d->cpu_gbps,
                                         .gather_gbps = CPU_GATHER * d->cpu_gbps,
                                         .step = CPU_STEP};
-    if (m.has_gpu) place_machine_add_gpu(&m, d->gpu_gbps * 1e9, d->gpu_gib * GIB);
+    if (m.has_gpu) place_machine_add_gpu(&m, d->gpu_gbps * 1e9, d->gpu_gib * GIB, d->launch);
     return m;
 }
 

@@ -230,6 +230,11 @@ bool place_profile_has_gpu(const char *cache, const char *gpu_name, place_machin
     return read_own(cache, out) && out->has_gpu && strcmp(out->gpu_name, gpu_name) == 0;
 }
 
+static place_launch launch_of(const gpu_info *info) {
+    if (strncmp(info->arch, "gfx", 3) == 0) return PLACE_LAUNCH_AMD;
+    return info->overlaps ? PLACE_LAUNCH_OVERLAP : PLACE_LAUNCH_GRAPH;
+}
+
 void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out) {
     place_machine measured;
     bool found = read_own(cache, &measured);
@@ -237,8 +242,7 @@ void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine
     place_machine_find("cpu-only", out);
     snprintf(out->name, sizeof out->name, "%s", cpu_model_name());
     snprintf(out->gpu_name, sizeof out->gpu_name, "%s", info->name);
-    place_machine_add_gpu(out, info->bandwidth, info->memory_total);
-    out->overlaps = info->overlaps;
+    place_machine_add_gpu(out, info->bandwidth, info->memory_total, launch_of(info));
     if (found) out->device[SIDE_CPU] = measured.device[SIDE_CPU];
     if (!gpu) return;
     out->device[SIDE_GPU] = measured.device[SIDE_GPU];

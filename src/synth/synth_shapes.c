@@ -16,6 +16,8 @@ static const synth_shape shapes[] = {
     {SHAPE("llama-1b", "llama", 2048, 8192, 16, 32, 8, 32000, 8192)},
     {SHAPE("llama-7b", "llama", 4096, 11008, 32, 32, 32, 32000, 4096)},
     {SHAPE("bamboo-7b", "llama", 4096, 14336, 32, 32, 8, 32000, 4096)},
+    {SHAPE("llama-13b", "llama", 5120, 13824, 40, 40, 40, 32000, 4096)},
+    {SHAPE("llama-70b", "llama", 8192, 28672, 80, 64, 8, 32000, 4096)},
     {SHAPE("tiny-opt", "opt", 256, 768, 4, 4, 4, 512, 2048)},
     {SHAPE("tiny-falcon", "falcon", 256, 768, 4, 4, 2, 512, 2048)},
     {SHAPE("opt-30b", "opt", 7168, 28672, 48, 56, 56, 50272, 2048)},
@@ -48,9 +50,9 @@ const synth_shape *synth_shape_find(const char *name) {
 }
 
 const char *synth_shape_names(void) {
-    return "tiny, llama-1b, llama-7b, bamboo-7b, tiny-opt, opt-30b, tiny-falcon, falcon-40b, "
-           "tiny-moe, tiny-reglu-moe, mixtral-8x7b, qwen3-30b-a3b, gpt-oss-20b, smallthinker-21b, "
-           "tiny-mla-moe, deepseek-v2-lite";
+    return "tiny, llama-1b, llama-7b, bamboo-7b, llama-13b, llama-70b, tiny-opt, opt-30b, "
+           "tiny-falcon, falcon-40b, tiny-moe, tiny-reglu-moe, mixtral-8x7b, qwen3-30b-a3b, "
+           "gpt-oss-20b, smallthinker-21b, tiny-mla-moe, deepseek-v2-lite";
 }
 
 int32_t synth_shape_head_dim(const synth_shape *s) {

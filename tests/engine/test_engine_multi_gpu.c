@@ -420,6 +420,31 @@ static void test_drivers(void **state) {
     model_close(m);
 }
 
+/* The self-test of a device with a number runs once per process. */
+static void test_probed_once(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    model *m = open_model(&t);
+    engine_options o = options_for(PI_MODE_DENSE);
+    run_alone(m, &o);
+    for (int i = 0; i < 3; i++) {
+        const bool numbered = i < 2;
+        close_devices();
+        if (i == 0) setenv("SIM_DRIVER", "serial", 1);
+        open_set(0, 0);
+        unsetenv("SIM_DRIVER");
+        place(m, &o, 0);
+        for (int k = 0; k < N_DEVICES; k++) o.numbers[k] = numbered ? 1 + numbers[0][k] : 0;
+        engine_context *c = run_engine_context(m, &o);
+        pi_session *s = run_engine_session(c, N_CTX);
+        for (int k = 0; k < N_DEVICES; k++) assert_int_equal(c->gpu.gpus[k]->serial, numbered);
+        feed("self-test kept", c, s, 0, N_TOKENS, 0);
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
+    model_close(m);
+}
+
 /* ---- sessions -------------------------------------------------------------------------------- */
 
 /* Two sessions in every ubatch; one is rewound, one copied, one saved and loaded by the CPU and
@@ -648,13 +673,13 @@ static void test_bad_splits(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),      cmocka_unit_test(test_streamed),
-        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_adapted),      cmocka_unit_test(test_no_programs),
-        cmocka_unit_test(test_drivers),      cmocka_unit_test(test_sessions),
-        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_trace),        cmocka_unit_test(test_bad_splits),
-        cmocka_unit_test(test_lost_devices),
+        cmocka_unit_test(test_answers),    cmocka_unit_test(test_streamed),
+        cmocka_unit_test(test_recurrent),  cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_adapted),    cmocka_unit_test(test_no_programs),
+        cmocka_unit_test(test_drivers),    cmocka_unit_test(test_probed_once),
+        cmocka_unit_test(test_sessions),   cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_bad_splits), cmocka_unit_test(test_lost_devices),
     };
     int failed;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;

@@ -684,6 +684,7 @@ static void test_overlap(void **state) {
 
 static void test_loading(void **state) {
     (void)state;
+    if (strcmp(B->name, "sim") != 0) skip(); /* of no device; a carried build lacks the folders */
     gpu_library l;
     pi_error err = {.status = PI_OK};
     assert_int_equal(gpu_library_open("nothing", NULL, &l, &err), PI_ERR_NOT_FOUND);

@@ -58,6 +58,27 @@ static void test_several(void **state) {
     assert_contains("out", "\nlayers are divided for 2048 positions, "); /* opt-30b's */
 }
 
+/* Cards differ in bandwidth and in the time of a kernel: a token takes the same bytes and steps. */
+static void test_described_cards(void **state) {
+    (void)state;
+    static const char *const cards[] = {"h200-server", "rtx-5090-ddr5", "rtx-4090-ddr5",
+                                        "rx-7900xtx-ddr5"};
+    static const double gbps[] = {4800, 1792, 1008, 960}, step_us[] = {1.4, 1.4, 2.3, 4};
+    double before = 0, steps[4];
+    for (int i = 0; i < 4; i++) {
+        char options[128];
+        snprintf(options, sizeof options, "--shape llama-7b --plain --mode dense --profile %s",
+                 cards[i]);
+        place(options);
+        assert_true(number("cpu_read") == 0);
+        double seconds = number("seconds_per_token");
+        assert_true(seconds > before);
+        before = seconds;
+        steps[i] = (seconds - number("gpu_read") / (0.8 * gbps[i] * 1e9)) / (step_us[i] * 1e-6);
+    }
+    for (int i = 1; i < 4; i++) assert_true(fabs(steps[i] - steps[0]) < 1);
+}
+
 /* All budgets give a placement within the budget, and a larger budget is never slower. */
 static void test_budgets(void **state) {
     (void)state;
@@ -414,14 +435,14 @@ static void test_memory_budget(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_budgets),       cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_shape_is_file), cmocka_unit_test(test_reads),
-        cmocka_unit_test(test_text),          cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_several),       cmocka_unit_test(test_small_budget),
-        cmocka_unit_test(test_memory_bar),
+        cmocka_unit_test(test_described_cards), cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_experts),         cmocka_unit_test(test_shape_is_file),
+        cmocka_unit_test(test_reads),           cmocka_unit_test(test_text),
+        cmocka_unit_test(test_wrong),           cmocka_unit_test(test_several),
+        cmocka_unit_test(test_small_budget),    cmocka_unit_test(test_memory_bar),
 #ifdef TEST_HAS_JSON
-        cmocka_unit_test(test_measure),       cmocka_unit_test(test_file),
-        cmocka_unit_test(test_drive),         cmocka_unit_test(test_memory_budget),
+        cmocka_unit_test(test_measure),         cmocka_unit_test(test_file),
+        cmocka_unit_test(test_drive),           cmocka_unit_test(test_memory_budget),
 #endif
     };
     return cmocka_run_group_tests_name("cli_place", tests, shell_setup, shell_teardown);

@@ -62,5 +62,8 @@ typedef struct ptx_grid {
 /* Runs all blocks, one after the other. args: memory layout of the kernel's parameters. False: a
  * fault; execution ends at the first one. */
 bool ptx_launch(ptx_kernel *k, ptx_grid grid, const void *args, size_t n_args, ptx_error *error);
+/* Bytes that lanes of all launches have loaded, except from shared memory, local memory
+ * and parameters that the instruction names. */
+uint64_t ptx_loaded(void);
 
 #endif

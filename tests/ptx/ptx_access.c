@@ -152,7 +152,16 @@ static uint64_t extended(const uint8_t *p, uint32_t size, bool is_signed) {
     return (v ^ sign) - sign;
 }
 
+static uint64_t loaded;
+
+uint64_t ptx_loaded(void) {
+    return __atomic_load_n(&loaded, __ATOMIC_RELAXED);
+}
+
 void ptx_load(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
+    if (i->space == SPACE_GLOBAL || i->space == SPACE_GENERIC)
+        __atomic_fetch_add(&loaded, (uint64_t)i->size * i->n * (uint64_t)__builtin_popcount(mask),
+                           __ATOMIC_RELAXED);
     for (uint32_t m = mask; m && !w->block->failed; m &= m - 1) {
         const int l = __builtin_ctz(m);
         const uint8_t *from = bytes_of(w, i, l, access_of(w, i, l, false));

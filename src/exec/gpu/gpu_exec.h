@@ -37,6 +37,7 @@ typedef struct gpu_sides {
     bool adapts; /* experts move in layers that have some on both devices */
     const gpu_backend *backend;
     gpu_device *const *devices; /* [n_gpus] */
+    const int *numbers;         /* [n_gpus] 1 + the device's index, or 0 */
     const uint32_t *peers;      /* [n_gpus] bit j of peers[i]: device i reaches device j */
     engine_ubatch *ubatch;      /* the current one */
     bool wants_uses;            /* counts of experts are copied to the host after each ubatch */

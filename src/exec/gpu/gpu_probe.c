@@ -3,6 +3,7 @@
  * single kernels): the host cannot answer while it is in the launch. Found by trying: a program of
  * one kernel that waits for a flag, which the host raises after the launch. */
 #include "gpu_exec_impl.h"
+#include "gpu_known.h"
 #include "log.h"
 
 enum {
@@ -32,7 +33,8 @@ static pi_status try_program(gpu_exec *g, const gpu_pinned *page, uint64_t epoch
     return *late ? g->b->reset(g->d, err) : PI_OK;
 }
 
-pi_status gpu_exec_probe(gpu_exec *g, pi_error *err) {
+/* PI_OK without *tested: it records no programs. */
+static pi_status probe(gpu_exec *g, bool *tested, pi_error *err) {
     enum { PAGE_BYTES = 2 * GPU_FLAG_BYTES };
     gpu_pinned page = {0};
     bool late = true;
@@ -40,12 +42,30 @@ pi_status gpu_exec_probe(gpu_exec *g, pi_error *err) {
     for (uint64_t i = 1; i <= TRIES && late && status == PI_OK; i++)
         status = try_program(g, &page, i, &late, err);
     g->b->host_free(g->d, &page);
-    if (status != PI_OK && status != PI_ERR_NOMEM) return PI_OK; /* it records no programs */
-    g->serial = status == PI_OK && late;
+    if (status != PI_OK && status != PI_ERR_NOMEM) return PI_OK;
+    *tested = status == PI_OK;
+    g->serial = *tested && late;
     if (g->serial)
         log_line(LOG_LEVEL_WARN,
                  "slow: %s: launches wait until kernels have ended (CUDA_LAUNCH_BLOCKING, "
                  "AMD_SERIALIZE_KERNEL or a profiler), so tokens are launched in segments",
                  g->b->name);
+    return status;
+}
+
+pi_status gpu_exec_probe(gpu_exec *g, pi_error *err) {
+    const int number = g->sides->numbers[gpu_exec_device(g)];
+    bool tested = false;
+    if (number == 0) return probe(g, &tested, err);
+    gpu_known *known = gpu_known_lock(g->b->name, number - 1);
+    pi_status status = PI_OK;
+    if (known->probed) {
+        g->serial = known->serial;
+    } else {
+        status = probe(g, &tested, err);
+        known->probed = tested;
+        known->serial = g->serial;
+    }
+    gpu_known_unlock();
     return status;
 }
