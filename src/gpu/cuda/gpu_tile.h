@@ -20,14 +20,19 @@ enum {
     TILE_THREADS = 128
 };
 
-/* Columns for tensor cores: 16-bit floats, padded with zeros to a whole tile, and the factor that
- * undoes the scale of each column. Half has few exponents: a power of two scales a column so that
- * its largest value is in [2^14, 2^15). bfloat16 has the exponents of float, and a scale of 1. */
+/* Columns for tensor cores, in one of two forms.
+ *
+ * 16-bit floats, padded with zeros to a whole tile, and the factor that undoes the scale of each
+ * column. Half has few exponents: a power of two scales a column so that its largest value is in
+ * [2^14, 2^15). bfloat16 has the exponents of float, and a scale of 1.
+ *
+ * int8 (GPU_ROUND_INT8): the form of gpu_input.q8. */
 struct tile_columns {
-    uint16_t *x;    /* [n_cols][ld] */
-    float *undo;    /* [n_cols] */
-    int64_t ld;     /* the sum's terms, rounded up to a multiple of TILE_SUM */
-    float *partial; /* [gridDim.z][n_cols][n_out] partial sums; NULL: sums are not split */
+    uint16_t *x;       /* [n_cols][ld] */
+    float *undo;       /* [n_cols]; NULL: columns are int8 */
+    int64_t ld;        /* the sum's terms, rounded up to a multiple of TILE_SUM */
+    const uint8_t *q8; /* [n_cols], gpu_q8_bytes apart */
+    float *partial;    /* [gridDim.z][n_cols][n_out] partial sums; NULL: sums are not split */
     int64_t n_out;
 };
 

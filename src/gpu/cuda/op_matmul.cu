@@ -1,15 +1,16 @@
 /* op_matmul.cu: prefill matmuls, y = W x for any number of columns, and the product over rows
  * (down_t).
  *
- * With tensor cores, a separate kernel first rounds the columns to 16-bit floats, and tiles of
- * weights are decoded to this type (gpu_tile_mma.h). Float units multiply float32 weights, and
- * types that the tensor cores lack (gpu_tile_float.h). The choice is made when a kernel is compiled
- * for an architecture; both have one grid. Tiles of columns are its first dimension, so that
- * concurrent blocks share weights. */
+ * With tensor cores, a separate kernel first rounds the columns: to int8 for quantized weights
+ * (gpu_tile_int8.h), else to 16-bit floats (gpu_tile_mma.h). In products over rows the scales of
+ * quantized weights differ from term to term; they are decoded to halves (gpu_tile_mma.h). Float
+ * units multiply float32 weights, and types that the tensor cores lack (gpu_tile_float.h). The
+ * choice is made when a kernel is compiled for an architecture; all have one grid. Tiles of columns
+ * are its first dimension, so that concurrent blocks share weights. */
 #include <assert.h>
 
 #include "gpu_tile_float.h"
-#include "gpu_tile_mma.h"
+#include "gpu_tile_int8.h"
 #include "op_table.h"
 
 enum { ROUND_WARPS = 8, PART_THREADS = 256 };
@@ -21,12 +22,13 @@ struct matmul_args {
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-static tile_columns columns_in(void *scratch, int64_t n_sum, int64_t n_out, int32_t n_cols,
-                               int32_t n_splits) {
+static tile_columns columns_in(void *scratch, gpu_rounding to, int64_t n_sum, int64_t n_out,
+                               int32_t n_cols, int32_t n_splits) {
     tile_columns c;
     c.ld = (n_sum + TILE_SUM - 1) / TILE_SUM * TILE_SUM;
     c.x = static_cast<uint16_t *>(scratch);
-    c.undo = reinterpret_cast<float *>(c.x + c.ld * n_cols);
+    c.undo = to == GPU_ROUND_INT8 ? nullptr : reinterpret_cast<float *>(c.x + c.ld * n_cols);
+    c.q8 = static_cast<const uint8_t *>(scratch);
     c.n_out = n_out;
     c.partial = n_splits > 1 ? reinterpret_cast<float *>(static_cast<uint8_t *>(scratch) +
                                                          gpu_matmul_columns(n_sum, n_cols))
@@ -85,10 +87,14 @@ static __global__ void __launch_bounds__(ROUND_WARPS *GPU_WARP) round_kernel(rou
 }
 #endif
 
-static void round_columns(gpu_stream *s, const matmul_args &m, int64_t n) {
+static void round_columns(gpu_stream *s, const matmul_args &m, gpu_rounding to, int64_t n) {
 #if GPU_MMA
-    const gpu_rounding to = gpu_matmul_rounding(m.a.w.type, m.a.precise);
     if (to == GPU_ROUND_NOT || m.a.rounded) return;
+    if (to == GPU_ROUND_INT8) {
+        const gpu_quantize q = {m.a.in.x, m.a.in.ldx, n, m.a.in.n_cols, m.a.scratch};
+        if (gpu_stream_tensor_cores(s)) gpu_op_quantize(s, &q);
+        return;
+    }
     const round_args r = {m.a.in, n, m.columns};
     const gpu_grid grid = {(unsigned)m.a.in.n_cols, 1, 1, ROUND_WARPS * GPU_WARP};
     if (to == GPU_ROUND_BF16)
@@ -96,34 +102,40 @@ static void round_columns(gpu_stream *s, const matmul_args &m, int64_t n) {
     else
         gpu_launch<round_kernel<false>>(s, grid, r);
 #else
-    (void)s, (void)m, (void)n;
+    (void)s, (void)m, (void)to, (void)n;
 #endif
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* The tile for a type, with tensor cores or float units, in this compilation. */
-template <class F, bool transposed> struct tile_way {
+/* The tile for a type, with tensor cores or float units, in this compilation. `sums_groups`: a
+ * quantized type whose groups of elements are terms of a sum. */
+template <class F, bool transposed, bool sums_groups> struct tile_way {
 #if GPU_MMA_HERE
     typedef tile_mma<F, transposed> type;
 #else
     typedef tile_float<F, transposed> type;
 #endif
 };
-template <bool transposed> struct tile_way<gpu_f32, transposed> {
+#if GPU_MMA_HERE
+template <class F> struct tile_way<F, false, true> { typedef tile_int8<F> type; };
+#endif
+template <bool transposed> struct tile_way<gpu_f32, transposed, false> {
     typedef tile_float<gpu_f32, transposed> type;
 };
 #if GPU_MMA_HERE && !GPU_MMA_BF16
-template <bool transposed> struct tile_way<gpu_bf16, transposed> {
+template <bool transposed> struct tile_way<gpu_bf16, transposed, false> {
     typedef tile_float<gpu_bf16, transposed> type;
 };
 #endif
+template <class F, bool transposed>
+using tile_of = typename tile_way<F, transposed, F::quantized && !transposed>::type;
 
 template <class F, bool transposed>
-static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_way<F, transposed>::type::blocks))
+static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_of<F, transposed>::blocks))
     matmul_kernel(matmul_args m) {
     gpu_begin();
-    tile_way<F, transposed>::type::run(m.a, m.columns);
+    tile_of<F, transposed>::run(m.a, m.columns);
 }
 
 template <bool transposed>
@@ -155,13 +167,14 @@ template <bool transposed> static void run(gpu_stream *s, const gpu_matmul *a) {
     const int64_t n_sum = transposed ? a->w.n_out : a->w.n_in;
     assert(a->in.n_cols >= 1 && a->in.x && a->scratch);
     const int32_t n_splits = gpu_matmul_splits(n_sum, n_out, a->in.n_cols);
-    const matmul_args m = {*a, columns_in(a->scratch, n_sum, n_out, a->in.n_cols, n_splits)};
+    const gpu_rounding to = gpu_matmul_rounding(a->w.type, a->precise, transposed);
+    const matmul_args m = {*a, columns_in(a->scratch, to, n_sum, n_out, a->in.n_cols, n_splits)};
     const gpu_grid grid = {gpu_blocks(a->in.n_cols, TILE_COLS), gpu_blocks(n_out, TILE_OUT),
                            (unsigned)n_splits, TILE_THREADS};
     if (a->precise && a->w.type == QUANT_F16) {
         gpu_launch<precise_kernel<transposed>>(s, grid, m);
     } else {
-        round_columns(s, m, n_sum);
+        round_columns(s, m, to, n_sum);
 #define FORMAT(F) gpu_launch<matmul_kernel<F, transposed>>(s, grid, m)
         GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT
