@@ -157,6 +157,7 @@ typedef struct gpu_quantize {
     int64_t ldx, n;
     int32_t n_cols;
     void *q8;
+    const int32_t *list, *n_listed; /* the columns to quantize, their number; NULL: all */
 } gpu_quantize;
 
 typedef enum gpu_norm_kind {
@@ -204,10 +205,17 @@ typedef struct gpu_matmul {
     int32_t *arrived; /* with `norm`: [1] zero before and after */
 } gpu_matmul;
 
-typedef enum gpu_rounding { GPU_ROUND_NOT, GPU_ROUND_HALF, GPU_ROUND_BF16 } gpu_rounding;
-/* Type to which columns are rounded for tensor cores, by the type of the weights. */
-static inline gpu_rounding gpu_matmul_rounding(quant_type type, bool precise) {
+typedef enum gpu_rounding {
+    GPU_ROUND_NOT,
+    GPU_ROUND_HALF,
+    GPU_ROUND_BF16,
+    GPU_ROUND_INT8 /* the form of gpu_input.q8 */
+} gpu_rounding;
+/* Type to which columns are rounded for tensor cores, by the type of the weights. Products over
+ * rows (matmul_t) of quantized weights round to half: the scales of their terms differ. */
+static inline gpu_rounding gpu_matmul_rounding(quant_type type, bool precise, bool transposed) {
     if (type == QUANT_F32 || (type == QUANT_F16 && precise)) return GPU_ROUND_NOT;
+    if (gpu_type_wants_q8(type) && !transposed) return GPU_ROUND_INT8;
     return type == QUANT_BF16 ? GPU_ROUND_BF16 : GPU_ROUND_HALF;
 }
 
@@ -233,8 +241,8 @@ static inline int32_t gpu_matmul_splits(int64_t n_sum, int64_t n_out, int32_t n_
         n *= 2;
     return n;
 }
-/* Layout of scratch: columns of n_sum elements as 16-bit floats, for tensor cores; the scale of
- * each column; then the partial sums. */
+/* Layout of scratch: columns of n_sum elements as 16-bit floats, for tensor cores, and the scale of
+ * each column, or their int8 form, which is smaller; then the partial sums. */
 static inline size_t gpu_matmul_columns(int64_t n_sum, int32_t n_cols) {
     size_t padded = ((size_t)n_sum + GPU_SUM_ALIGN - 1) / GPU_SUM_ALIGN * GPU_SUM_ALIGN;
     return ((size_t)n_cols * (2 * padded + sizeof(float)) + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN *

@@ -185,13 +185,15 @@ static gpu_expert_lists make_lists(const uint32_t *choices, int n_cols, int n_us
     return a.lists;
 }
 
-/* Errors of tiles: tensor cores take 16-bit activations and weights. Every term has at most this
- * error, relative to its size; the NMSE over many products is far below its square. */
-static double tile_tolerance(quant_type type, bool precise) {
+/* Errors of tiles, relative to the size of the terms: tensor cores take 16-bit activations and
+ * weights, or int8 activations, which are rounded to 1/127 of the largest one of a group. The NMSE
+ * over many products is far below the square. */
+static double tile_tolerance(quant_type type, bool precise, bool by_rows) {
     gpu_info info;
     pi_error err;
     if (the_case.b->describe(0, &info, &err)) fail_msg("%s", err.message);
     if (!info.tensor_cores || type == QUANT_F32 || (precise && type == QUANT_F16)) return 1e-5;
+    if (gpu_matmul_rounding(type, precise, by_rows) == GPU_ROUND_INT8) return 1.0 / 127;
     return ldexp(1, type == QUANT_BF16 ? -8 : -11); /* half: 2^-12 for each of the two */
 }
 
@@ -311,7 +313,7 @@ static void check_tiles(quant_type type, int n_cols, spread how, bool by_rows, b
     if (extras) a.scales = case_upload(scales, N_OWN * sizeof *scales);
     OPS->expert_matmul(the_case.stream, &a);
     case_download(y, a.y, (size_t)(n_pairs * ldy) * sizeof *y);
-    const double tolerance = tile_tolerance(type, precise);
+    const double tolerance = tile_tolerance(type, precise, by_rows);
     nmse sum = {0, 0};
     for (int pair = 0; pair < n_pairs; pair++) {
         const uint32_t e = choices[GPU_CHOICE_WORDS * pair];
@@ -517,7 +519,7 @@ static void run_in_tiles(const gpu_expert_in *in, bool precise) {
         a.w.n_out = in->n;
         a.bias = in->gate_bias;
         a.scales = in->gate_scales;
-        before = gpu_matmul_rounding(a.w.type, precise);
+        before = gpu_matmul_rounding(a.w.type, precise, false);
         OPS->expert_matmul(the_case.stream, &a);
         a.result = GPU_EXPERT_GATED;
     }
@@ -525,7 +527,7 @@ static void run_in_tiles(const gpu_expert_in *in, bool precise) {
     a.w.n_out = in->n;
     a.bias = in->up_bias;
     a.scales = in->up_scales;
-    a.rounded = before != GPU_ROUND_NOT && before == gpu_matmul_rounding(a.w.type, precise);
+    a.rounded = before != GPU_ROUND_NOT && before == gpu_matmul_rounding(a.w.type, precise, false);
     OPS->expert_matmul(the_case.stream, &a);
 }
 
@@ -545,7 +547,8 @@ static void check_in(quant_type gate_type, quant_type up_type, int n_cols, ff_ki
     double tolerance = 2e-5, near_tolerance = 1e-4;
     if (tiles) {
         const bool precise = form == IN_PRECISE_TILES;
-        tolerance = 2 * fmax(tile_tolerance(gate_type, precise), tile_tolerance(up_type, precise));
+        tolerance = 2 * fmax(tile_tolerance(gate_type, precise, false),
+                             tile_tolerance(up_type, precise, false));
         near_tolerance = tolerance;
     }
     nmse sum = {0, 0};

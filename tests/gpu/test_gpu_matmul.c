@@ -2,8 +2,9 @@
  * odd sizes.
  *
  * Two checks. The sums are right: they closely match sums in double over the tensor cores' inputs
- * (weights and columns rounded to 16 bits). The inputs are precise enough: the results are compared
- * with those of the unrounded values, by the mean square of the error over that of the result. */
+ * (columns quantized to int8, or weights and columns rounded to 16 bits). The inputs are precise
+ * enough: the results are compared with those of the unrounded values, by the mean square of the
+ * error over that of the result. */
 #include <stdlib.h>
 
 #include "gpu_case.h"
@@ -12,20 +13,21 @@
 
 /* Float sums in another order: a few roundings of 2^-24, relative to the sum of magnitudes. */
 static const double sum_tolerance = 4e-6;
-/* Maximum NMSE with half (11 bits) and with bfloat16 (8 bits). */
-static const double nmse_half = 1e-6, nmse_bf16 = 1e-5;
+/* Maximum NMSE with half (11 bits), bfloat16 (8 bits) and int8 columns: values that are uniform in
+ * [-1, 1], rounded to steps of 1/127, have an NMSE of 1.6e-5. */
+static const double nmse_half = 1e-6, nmse_bf16 = 1e-5, nmse_int8 = 5e-5;
 
 /* ---- inputs as the device rounds them -------------------------------------------------------- */
 
-typedef enum rounding { EXACT, HALF, BF16 } rounding;
+typedef enum rounding { EXACT, HALF, BF16, INT8 } rounding;
 
 /* Float units do not round their inputs. */
-static rounding rounding_of(quant_type type) {
+static rounding rounding_of(quant_type type, bool transposed) {
     gpu_info info;
     pi_error err;
     if (the_case.b->describe(0, &info, &err)) fail_msg("%s", err.message);
     if (!info.tensor_cores || type == QUANT_F32) return EXACT;
-    if (type != QUANT_BF16) return HALF;
+    if (type != QUANT_BF16) return gpu_type_wants_q8(type) && !transposed ? INT8 : HALF;
     const bool turing = info.capability_major > 0 && info.capability_major < 8;
     return turing ? EXACT : BF16;
 }
@@ -40,11 +42,27 @@ static double round_to(double v, int n_bits, int lowest) {
 }
 
 static double rounded_weight(double w, rounding r) {
-    return r == EXACT ? w : r == HALF ? round_to(w, 11, -24) : round_to(w, 8, -133);
+    return r == EXACT || r == INT8 ? w : r == HALF ? round_to(w, 11, -24) : round_to(w, 8, -133);
+}
+
+/* Groups of 32 with a scale each, in float arithmetic: a value halfway between two integers must be
+ * rounded to the same one. */
+static void quantize_column(const float *x, int64_t n, double *out) {
+    for (int64_t g = 0; g < n; g += 32) {
+        float largest = 0;
+        for (int64_t i = g; i < g + 32; i++) largest = fmaxf(largest, fabsf(x[i]));
+        const float d = largest / 127.0f;
+        for (int64_t i = g; i < g + 32; i++)
+            out[i] = d == 0 ? 0 : (double)d * fmin(fmax((double)rintf(x[i] / d), -127), 127);
+    }
 }
 
 /* Rounds a column of x; halves are scaled so that the largest is in [2^14, 2^15). */
 static void round_column(const float *x, int64_t n, rounding r, double *out) {
+    if (r == INT8) {
+        quantize_column(x, n, out);
+        return;
+    }
     double largest = 0;
     int exponent;
     for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs((double)x[i]));
@@ -112,19 +130,22 @@ static double weight(const product *p, int64_t o, int64_t k) {
     return (double)(p->transposed ? p->w.values[k * n_in + o] : p->w.values[o * n_in + k]);
 }
 
-/* Compares column c with both sums; adds its terms of the NMSE to *error and *power. */
+/* Compares column c with both sums; adds its terms of the NMSE to *error and *power. The expected
+ * power of a sum of random terms is the sum of their squares; the sum itself may be small by
+ * chance. */
 static void check_column(const product *p, int c, double *error, double *power) {
-    const rounding r = p->precise ? EXACT : rounding_of(p->w.mat.type);
+    const rounding r = p->precise ? EXACT : rounding_of(p->w.mat.type, p->transposed);
     double *x = case_host((size_t)p->n_sum * sizeof *x);
     round_column(p->x + c * p->in.ldx, p->n_sum, r, x);
     for (int64_t o = 0; o < p->n_y; o++) {
-        double seen = 0, true_sum = 0, size = 1e-300, largest = 0;
+        double seen = 0, true_sum = 0, size = 1e-300, largest = 0, squares = 0;
         for (int64_t k = 0; k < p->n_sum; k++) {
             const double w = weight(p, o, k), term = rounded_weight(w, r) * x[k];
             true_sum += w * (double)p->x[c * p->in.ldx + k];
             seen += term;
             size += fabs(term);
             largest = fmax(largest, fabs(term));
+            squares += term * term;
         }
         double rest = 0; /* bias and previous value */
         const double bias = p->bias ? (double)p->bias[o] : 0;
@@ -140,12 +161,13 @@ static void check_column(const product *p, int c, double *error, double *power) 
         case_near(got, seen, allowed, sum_tolerance, p->transposed ? "matmul_t" : "matmul",
                   c * p->ldy + o);
         *error += pow(got - true_sum, 2);
-        *power += pow(true_sum, 2);
+        *power += fmax(pow(true_sum, 2), pow((double)p->scale, 2) * squares);
     }
 }
 
-static void check_nmse(quant_type type, double error, double power) {
-    const double limit = rounding_of(type) == BF16 ? nmse_bf16 : nmse_half;
+/* r: the coarsest rounding of the products. */
+static void check_nmse(quant_type type, rounding r, double error, double power) {
+    const double limit = r == BF16 ? nmse_bf16 : r == INT8 ? nmse_int8 : nmse_half;
     if (error <= limit * power) return;
     fail_msg("%s: NMSE %.3g", quant_find((uint32_t)type)->name, error / power);
 }
@@ -178,7 +200,7 @@ static void test_shapes(void **state) {
         int n_cols;
     } shapes[] = {{1, 1, 1}, {3, 65, 1}, {130, 100, 67}, {70, 288, 5}, {128, 32, 64}, {33, 140, 2}};
     for (int t = 0; t < case_n_types; t++) {
-        double error = 0, power = 0;
+        double error[2] = {0}, power[2] = {0};
         for (size_t i = 0; i < 2 * (sizeof shapes / sizeof *shapes); i++) {
             const size_t s = i / 2;
             if (((size_t)t + s + i) % form_every()) continue;
@@ -187,9 +209,10 @@ static void test_shapes(void **state) {
             make_product(&p, case_types[t], shapes[s].n_out,
                          case_width(case_types[t], shapes[s].n_in), shapes[s].n_cols, i % 2 == 1);
             run_product(&p);
-            check_product(&p, &error, &power);
+            check_product(&p, &error[i % 2], &power[i % 2]);
         }
-        check_nmse(case_types[t], error, power);
+        for (int i = 0; i < 2; i++)
+            check_nmse(case_types[t], rounding_of(case_types[t], i == 1), error[i], power[i]);
     }
 }
 
@@ -215,7 +238,7 @@ static void test_forms(void **state) {
         for (int c = 0; c < p.in.n_cols; c++)
             assert_memory_equal(p.y + c * p.ldy + p.n_y, before + c * p.ldy + p.n_y, 3 * 4);
     }
-    check_nmse(QUANT_Q4_0, error, power);
+    check_nmse(QUANT_Q4_0, rounding_of(QUANT_Q4_0, false), error, power);
 }
 
 /* Split sums: in both forms, by tensor cores and by float units, with a shorter last part. */
@@ -241,7 +264,7 @@ static void test_splits(void **state) {
         p.bias = case_random(p.n_y, 1);
         run_product(&p);
         check_product(&p, &error, &power);
-        check_nmse(type, error, power);
+        check_nmse(type, rounding_of(type, p.transposed), error, power);
     }
 }
 
@@ -268,7 +291,7 @@ static void test_range(void **state) {
         for (int c = 0; c < COLS; c++) {
             double error = 0, power = 0;
             check_column(&p, c, &error, &power);
-            check_nmse(types[i / 2], error, power);
+            check_nmse(types[i / 2], rounding_of(types[i / 2], p.transposed), error, power);
         }
     }
 }
@@ -305,7 +328,7 @@ static void test_large_weights(void **state) {
     run_product(&p);
     double error = 0, power = 0;
     check_product(&p, &error, &power);
-    check_nmse(QUANT_BF16, error, power);
+    check_nmse(QUANT_BF16, rounding_of(QUANT_BF16, false), error, power);
 }
 
 /* A non-finite column does not affect other columns. */

@@ -389,7 +389,10 @@ static void decode_mma(decoder *d, ptx_insn *i, ptx_word name) {
     } shapes[] = {
         {"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", ptx_mma_k8_f16, {4, 2, 1, 4}},
         {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", ptx_mma_k16_f16, {4, 4, 2, 4}},
-        {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", ptx_mma_k16_bf16, {4, 4, 2, 4}}};
+        {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", ptx_mma_k16_bf16, {4, 4, 2, 4}},
+        {"mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32", ptx_mma_m8_k16_s8, {2, 1, 1, 2}},
+        {"mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32", ptx_mma_k16_s8, {4, 2, 1, 4}},
+        {"mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", ptx_mma_k32_s8, {4, 4, 2, 4}}};
     i->kind = KIND_WARP;
     uint32_t at = 0;
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {

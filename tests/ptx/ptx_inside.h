@@ -211,6 +211,9 @@ void ptx_load_matrix_t(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_mma_k8_f16(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_mma_k16_f16(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 void ptx_mma_k16_bf16(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_mma_m8_k16_s8(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_mma_k16_s8(ptx_warp *w, const ptx_insn *i, uint32_t mask);
+void ptx_mma_k32_s8(ptx_warp *w, const ptx_insn *i, uint32_t mask);
 
 float ptx_half_float(uint32_t bits);
 uint32_t ptx_float_half(float v);

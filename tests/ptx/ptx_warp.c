@@ -1,6 +1,6 @@
 /* ptx_warp.c: operations of all lanes of a warp: shuffles, votes, matrices. The scheduler calls
  * these functions when all lanes have reached the instruction. Layouts of fragments follow the PTX
- * manual, "Matrix Fragments for mma.m16n8k8" and "... m16n8k16". */
+ * manual, "Matrix Fragments for mma.m8n8k16", "... m16n8k8", "... m16n8k16" and "... m16n8k32". */
 #include <string.h>
 
 #include "ptx_inside.h"
@@ -132,4 +132,52 @@ void ptx_mma_k16_f16(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
 void ptx_mma_k16_bf16(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
     (void)mask;
     multiply(w, i, 16, true);
+}
+
+static int byte_of(uint32_t word, uint32_t k) {
+    return (int8_t)(word >> 8 * k & 0xff);
+}
+
+/* d = a b + c for signed bytes, modulo 2^32; a n_rows x n_k, b n_k x 8. Lane l has four bytes in a
+ * register, from column 4 (l % 4) of a on, and from this row of b on: of a in rows l / 4 and, with
+ * 16 rows, l / 4 + 8, then the columns 16 behind; of b in column l / 4. c is as in `multiply`. */
+static void multiply_bytes(ptx_warp *w, const ptx_insn *i, uint32_t n_rows, uint32_t n_k) {
+    int a[16][32], b[8][32];
+    const uint32_t halves = n_rows / 8, n_a = halves * (n_k / 16), n_b = n_k / 16;
+    const uint32_t n_c = 2 * halves;
+    const uint32_t *at_a = i->r + n_c, *at_b = at_a + n_a, *at_c = at_b + n_b;
+    for (uint32_t l = 0; l < WARP; l++) {
+        for (uint32_t part = 0; part < n_a; part++) {
+            for (uint32_t k = 0; k < 4; k++)
+                a[l / 4 + part % halves * 8][l % 4 * 4 + part / halves * 16 + k] = byte_of(
+                    reg(w, at_a[part])[l], k);
+        }
+        for (uint32_t part = 0; part < n_b; part++) {
+            for (uint32_t k = 0; k < 4; k++)
+                b[l / 4][l % 4 * 4 + part * 16 + k] = byte_of(reg(w, at_b[part])[l], k);
+        }
+    }
+    for (uint32_t l = 0; l < WARP; l++) {
+        for (uint32_t k = 0; k < n_c; k++) {
+            const uint32_t row = l / 4 + k / 2 * 8, col = l % 4 * 2 + k % 2;
+            uint32_t sum = reg(w, at_c[k])[l];
+            for (uint32_t j = 0; j < n_k; j++) sum += (uint32_t)(a[row][j] * b[col][j]);
+            reg(w, i->r[k])[l] = sum;
+        }
+    }
+}
+
+void ptx_mma_m8_k16_s8(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
+    (void)mask;
+    multiply_bytes(w, i, 8, 16);
+}
+
+void ptx_mma_k16_s8(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
+    (void)mask;
+    multiply_bytes(w, i, 16, 16);
+}
+
+void ptx_mma_k32_s8(ptx_warp *w, const ptx_insn *i, uint32_t mask) {
+    (void)mask;
+    multiply_bytes(w, i, 16, 32);
 }

@@ -522,6 +522,73 @@ static void test_mma(void **state) {
               16, true);
 }
 
+/* The manual's formulas for a lane's i-th element, of A (groups of four bytes per register), B and
+ * C. */
+static void check_mma_bytes(const char *body, uint32_t n_rows, uint32_t n_k) {
+    static uint32_t data[N_WORDS];
+    int a[16][32], b[32][8];
+    rng r;
+    rng_seed(&r, 9);
+    for (uint32_t k = 0; k < n_k; k++) {
+        for (uint32_t i = 0; i < n_rows; i++) a[i][k] = (int)(rng_u64(&r) % 256) - 128;
+        for (uint32_t i = 0; i < 8; i++) b[k][i] = (int)(rng_u64(&r) % 256) - 128;
+    }
+    memset(data, 0, sizeof data);
+    for (uint32_t l = 0; l < 32; l++) {
+        const uint32_t group = l >> 2, within = l & 3;
+        for (uint32_t i = 0; i < n_rows * n_k / 32; i++) {
+            const bool lower = n_rows == 16 && i / 4 % 2; /* groupID + 8 */
+            const uint32_t col = within * 4 + (i & 3) + (n_k == 32 && i >= 8 ? 16 : 0);
+            const int v = a[lower ? group + 8 : group][col];
+            data[32 * (i / 4) + l] |= (uint32_t)(v & 0xff) << 8 * (i & 3);
+        }
+        for (uint32_t i = 0; i < 8 * n_k / 32; i++) {
+            const int v = b[within * 4 + (i & 3) + (i >= 4 ? 16 : 0)][group];
+            data[128 + 32 * (i / 4) + l] |= (uint32_t)(v & 0xff) << 8 * (i & 3);
+        }
+    }
+    expect_fine(body, data, 192, 32);
+    for (uint32_t l = 0; l < 32; l++) {
+        for (uint32_t i = 0; i < n_rows / 4; i++) {
+            const uint32_t row = i < 2 ? l >> 2 : (l >> 2) + 8, col = (l & 3) * 2 + (i & 1);
+            int want = -5;
+            for (uint32_t k = 0; k < n_k; k++) want += a[row][k] * b[k][col];
+            assert_int_equal((int)data[256 + 32 * i + l], want);
+        }
+    }
+}
+
+#define MMA_LOAD_BYTES                                                                             \
+    "ld.global.u32 %r5, [%rd3]; ld.global.u32 %r6, [%rd3+128]; ld.global.u32 %r7, [%rd3+256];"     \
+    "ld.global.u32 %r8, [%rd3+384]; ld.global.u32 %r9, [%rd3+512]; ld.global.u32 %r10, "           \
+    "[%rd3+640];"                                                                                  \
+    "mov.u32 %r11, -5;"
+
+static void test_mma_bytes(void **state) {
+    (void)state;
+    check_mma_bytes(MMA_LOAD_BYTES "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r1, %r2}, "
+                                   "{%r5}, {%r9}, {%r11, %r11};"
+                                   "st.global.u32 [%rd3+1024], %r1;"
+                                   "st.global.u32 [%rd3+1152], %r2;",
+                    8, 16);
+    check_mma_bytes(MMA_LOAD_BYTES "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+                                   "{%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r9}, "
+                                   "{%r11, %r11, %r11, %r11};"
+                                   "st.global.u32 [%rd3+1024], %r1;"
+                                   "st.global.u32 [%rd3+1152], %r2;"
+                                   "st.global.u32 [%rd3+1280], %r3;"
+                                   "st.global.u32 [%rd3+1408], %r4;",
+                    16, 16);
+    check_mma_bytes(MMA_LOAD_BYTES "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+                                   "{%r1, %r2, %r3, %r4}, {%r5, %r6, %r7, %r8}, {%r9, %r10}, "
+                                   "{%r11, %r11, %r11, %r11};"
+                                   "st.global.u32 [%rd3+1024], %r1;"
+                                   "st.global.u32 [%rd3+1152], %r2;"
+                                   "st.global.u32 [%rd3+1280], %r3;"
+                                   "st.global.u32 [%rd3+1408], %r4;",
+                    16, 32);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_launch_limits),
                                        cmocka_unit_test(test_devices),
@@ -540,6 +607,7 @@ int main(void) {
                                        cmocka_unit_test(test_module_shared),
                                        cmocka_unit_test(test_toward_zero),
                                        cmocka_unit_test(test_load_matrix),
-                                       cmocka_unit_test(test_mma)};
+                                       cmocka_unit_test(test_mma),
+                                       cmocka_unit_test(test_mma_bytes)};
     return cmocka_run_group_tests_name("ptx", tests, NULL, NULL);
 }

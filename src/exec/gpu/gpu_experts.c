@@ -76,7 +76,7 @@ static void tiled_in(gpu_exec *g, const plan_experts *e, const gpu_exec_step *w,
         a.y = g->buf[BUF_EXPERT_GATE];
         a.ldy = g->plan->gpu_width[BUF_EXPERT_GATE];
         a.scratch = g->halves;
-        const gpu_rounding to = gpu_matmul_rounding(a.w.type, a.precise);
+        const gpu_rounding to = gpu_matmul_rounding(a.w.type, a.precise, false);
         a.rounded = to != GPU_ROUND_NOT && to == before;
         before = to;
         g->b->ops.expert_matmul(g->stream, &a);

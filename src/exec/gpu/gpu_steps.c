@@ -139,7 +139,7 @@ void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const args_matmul *args,
     gpu_rounding before = GPU_ROUND_NOT;
     make_products(g, s, args, w, p, products);
     for (int k = 0; k < s->n_matrices; k++) {
-        const gpu_rounding to = gpu_matmul_rounding(products[k].w.type, products[k].precise);
+        const gpu_rounding to = gpu_matmul_rounding(products[k].w.type, products[k].precise, false);
         /* The product before may have left the rounded columns in the scratch memory. */
         products[k].rounded = to != GPU_ROUND_NOT && to == before;
         before = to == GPU_ROUND_NOT ? before : to;

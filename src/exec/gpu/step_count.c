@@ -35,7 +35,7 @@ static int32_t launches_ffn_in(const plan_step *s) {
 /* Partial sums are added up; a plain product first rounds its inputs for types that want it. */
 static int32_t launches_ffn_down(const plan_step *s, const plan_ffn *f) {
     bool whole = s->kernel[FORM_ONE] == KERNEL_TILED;
-    return whole && gpu_matmul_rounding(f->down.w.type, false) == GPU_ROUND_NOT ? 1 : 2;
+    return whole && gpu_matmul_rounding(f->down.w.type, false, true) == GPU_ROUND_NOT ? 1 : 2;
 }
 
 /* Heads that share groups of int8 are quantized separately; MLA's parts of a long context are

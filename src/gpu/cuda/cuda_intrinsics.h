@@ -177,6 +177,43 @@ static __device__ __forceinline__ void gpu_mma_bf16(float (&c)[4], const uint32_
 }
 #endif
 
+/* d = start + a b for bytes: 16 x 32 a, 32 x 8 b, in int32. Fragments are those of gpu_mma_f16 with
+ * two bytes instead of each 16-bit value: lane l has terms 4 (l % 4) and the next three, of a also
+ * those of row l / 4 + 8, and the terms 16 behind. */
+static __device__ __forceinline__ void gpu_mma_s8_half(int32_t (&d)[4], uint32_t a0, uint32_t a1,
+                                                       uint32_t b, int32_t start) {
+#if GPU_TURING /* eight rows at a time */
+    asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%4, %4};"
+        : "=r"(d[0]), "=r"(d[1])
+        : "r"(a0), "r"(b), "r"(start));
+    asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%4, %4};"
+        : "=r"(d[2]), "=r"(d[3])
+        : "r"(a1), "r"(b), "r"(start));
+#else
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a0), "r"(a1), "r"(b), "r"(start));
+#endif
+}
+static __device__ __forceinline__ void gpu_mma_s8(int32_t (&d)[4], const uint32_t (&a)[4],
+                                                  uint32_t b0, uint32_t b1, int32_t start) {
+#if GPU_TURING
+    gpu_mma_s8_half(d, a[0], a[1], b0, start);
+    asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+r"(d[0]), "+r"(d[1])
+        : "r"(a[2]), "r"(b1));
+    asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+r"(d[2]), "+r"(d[3])
+        : "r"(a[3]), "r"(b1));
+#else
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(start));
+#endif
+}
+
 /* Copies 16 bytes from global to shared memory, or writes zeros. The bytes have arrived when `end`
  * has returned; for other threads, after a barrier. No thread may use `shared` before that.
  * Asynchronous where the architecture supports it, else through registers. */

@@ -6,7 +6,9 @@
  *   quantized ones   one or two groups of 16 values per unit, each a scale s and a minimum m:
  *                    value = s * q - m, q as signed bytes, four to a register, times int8
  *                    inputs: the group's part of a product is d * (s * sum(q * x) - m * sum(x)),
- *                    with d the input's scale, as on the CPU. */
+ *                    with d the input's scale, as on the CPU. `per_scale` contiguous elements, 16
+ * or 32, have one scale and minimum. `centre`: a constant such that m is always centre * s, so that
+ * value = s * (q - centre); 0: there is none. */
 #ifndef GPU_CUDA_GPU_FORMATS_H
 #define GPU_CUDA_GPU_FORMATS_H
 

@@ -12,6 +12,7 @@
 struct gpu_q8_0 {
     static const bool quantized = true;
     static const int groups = 1, words = 5, unit_bytes = 16;
+    static const int per_scale = 32, centre = 0;
     static const bool has_min = false;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 16; }
     static const int distance = 0;
@@ -83,8 +84,8 @@ template <class T> struct gpu_bits_table : gpu_bits_nibbles {
 
 /* ---- scale and minimum of a unit; p: start of the row's scales ------------------------------- */
 
-template <int centre> struct gpu_scale_d {
-    static const int words = 1;
+template <int middle> struct gpu_scale_d {
+    static const int words = 1, centre = middle;
     static const bool has_min = centre != 0;
     static __device__ __forceinline__ void fetch(const uint8_t *p, int64_t unit, uint32_t *w) {
         w[0] = gpu_short_at(p + 2 * unit);
@@ -98,7 +99,7 @@ template <int centre> struct gpu_scale_d {
 };
 
 struct gpu_scale_dm {
-    static const int words = 1;
+    static const int words = 1, centre = 0;
     static const bool has_min = true;
     static __device__ __forceinline__ void fetch(const uint8_t *p, int64_t unit, uint32_t *w) {
         w[0] = *(const uint32_t *)(p + 4 * unit);
@@ -112,7 +113,7 @@ struct gpu_scale_dm {
 };
 
 struct gpu_scale_e8m0 {
-    static const int words = 1;
+    static const int words = 1, centre = 0;
     static const bool has_min = false;
     static __device__ __forceinline__ void fetch(const uint8_t *p, int64_t unit, uint32_t *w) {
         w[0] = p[unit];
@@ -127,7 +128,7 @@ struct gpu_scale_e8m0 {
 
 /* Eight units share half d, two high bits of each scale, then its four low bits. */
 struct gpu_scale_iq4_xs {
-    static const int words = 2;
+    static const int words = 2, centre = 0;
     static const bool has_min = false;
     static __device__ __forceinline__ void fetch(const uint8_t *p, int64_t unit, uint32_t *w) {
         w[0] = *(const uint32_t *)(p + unit / 8 * 8);
@@ -147,6 +148,7 @@ struct gpu_scale_iq4_xs {
 template <class B, class S> struct gpu_block32 {
     static const bool quantized = true;
     static const int groups = 2, words = B::words + S::words, unit_bytes = 16;
+    static const int per_scale = 32, centre = S::centre;
     static const bool has_min = S::has_min;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
     static const int distance = 16;

@@ -11,6 +11,7 @@
 template <bool third> struct gpu_q23_k {
     static const bool quantized = true;
     static const int groups = 2, words = third ? 13 : 7, unit_bytes = 8;
+    static const int per_scale = 16, centre = 0;
     static const bool has_min = !third;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
     static const int distance = 32;
@@ -87,6 +88,7 @@ template <bool third> struct gpu_q23_k {
 template <bool fifth> struct gpu_q45_k {
     static const bool quantized = true;
     static const int groups = 2, words = fifth ? 12 : 8, unit_bytes = 16;
+    static const int per_scale = 32, centre = 0;
     static const bool has_min = true;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
     static const int distance = 32;
@@ -131,6 +133,7 @@ template <bool fifth> struct gpu_q45_k {
 struct gpu_q6_k {
     static const bool quantized = true;
     static const int groups = 2, words = 11, unit_bytes = 16;
+    static const int per_scale = 16, centre = 32;
     static const bool has_min = true;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
     static const int distance = 64;
@@ -161,8 +164,8 @@ struct gpu_q6_k {
         const float d = gpu_half_float(w[8]);
         u.s[0] = d * (float)(int8_t)w[9];
         u.s[1] = d * (float)(int8_t)w[10];
-        u.m[0] = 32.0f * u.s[0];
-        u.m[1] = 32.0f * u.s[1];
+        u.m[0] = (float)centre * u.s[0];
+        u.m[1] = (float)centre * u.s[1];
     }
 };
 

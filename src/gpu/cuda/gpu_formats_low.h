@@ -72,6 +72,7 @@ static __device__ GPU_NOINLINE void gpu_low_load(const uint8_t *tagged, int64_t 
 struct gpu_low {
     static const bool quantized = true;
     static const int groups = 2, words = 3, unit_bytes = 0;
+    static const int per_scale = 16, centre = 0;
     static const bool has_min = false;
     static __device__ __forceinline__ int64_t units(int64_t n) { return n / 32; }
     static const int distance = 16;

@@ -160,6 +160,11 @@ static __device__ __forceinline__ uint32_t gpu_bf16_pair(float low, float high) 
 }
 #endif
 
+/* a * b + c, rounded once, also where the compiler may not contract. */
+static __device__ __forceinline__ float gpu_fma(float a, float b, float c) {
+    return __builtin_fmaf(a, b, c);
+}
+
 /* Loads four floats at an address aligned to 16 bytes, in one instruction. */
 static __device__ __forceinline__ void gpu_load4(const float *p, float *v) {
     const uint4 u = gpu_load16(p);

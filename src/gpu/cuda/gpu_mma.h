@@ -13,6 +13,14 @@
  *   gpu_multiply_f16     sums += w x^T, in float
  *   gpu_multiply_bf16    gpu_multiply_f16 for bfloat16; only where GPU_MMA_BF16
  *
+ * For int8 the registers have 32 terms of four bytes each instead of 16; sums have the same layout:
+ *
+ *   gpu_load_bytes       lines of 32 bytes are outputs; stride in bytes
+ *   gpu_load_bytes_b     lines of 32 bytes are columns
+ *   gpu_load_column_values  of 16 floats, those of the columns of the thread's sums, in their order
+ *   gpu_multiply_s8      products = start + w x^T, exact, in int32
+ *   gpu_multiply_s8_half gpu_multiply_s8 of 16 terms: the first (half 0) or the last (half 1)
+ *
  * For two products in a row, where the second multiplies the sums of the first (attention):
  *
  *   gpu_load_fragment_tb lines are terms: [terms][columns]; not where GPU_MMA_TURNS: such
@@ -75,6 +83,36 @@ static __device__ __forceinline__ int gpu_sum_output(int o) {
 }
 static __device__ __forceinline__ int gpu_sum_column(int c) {
     return gpu_lane() % 4 * 2 + c / 2 * 8 + c % 2;
+}
+enum { GPU_MMA_COLUMNS = GPU_MMA_SUMS / GPU_MMA_OUTS };
+static __device__ __forceinline__ void gpu_load_column_values(float (&v)[GPU_MMA_COLUMNS],
+                                                              const float *values) {
+    const float *from = values + gpu_sum_column(0);
+    __builtin_memcpy(v, __builtin_assume_aligned(from, 8), 8);
+    __builtin_memcpy(v + 2, __builtin_assume_aligned(from + 8, 8), 8);
+}
+static __device__ __forceinline__ void gpu_load_bytes(uint32_t (&f)[GPU_MMA_WORDS],
+                                                      const uint8_t *tile, int stride) {
+    gpu_load_fragment(f, (const uint16_t *)tile, stride / 2);
+}
+static __device__ __forceinline__ void gpu_load_bytes_b(uint32_t (&f)[GPU_MMA_WORDS],
+                                                        const uint8_t *tile, int stride) {
+    gpu_load_fragment_b(f, (const uint16_t *)tile, stride / 2);
+}
+static __device__ __forceinline__ void gpu_multiply_s8(int32_t (&s)[GPU_MMA_SUMS],
+                                                       const uint32_t (&w)[GPU_MMA_WORDS],
+                                                       const uint32_t (&x)[GPU_MMA_WORDS],
+                                                       int32_t start) {
+    gpu_mma_s8(reinterpret_cast<int32_t(&)[4]>(s[0]), w, x[0], x[1], start);
+    gpu_mma_s8(reinterpret_cast<int32_t(&)[4]>(s[4]), w, x[2], x[3], start);
+}
+static __device__ __forceinline__ void gpu_multiply_s8_half(int32_t (&s)[GPU_MMA_SUMS],
+                                                            const uint32_t (&w)[GPU_MMA_WORDS],
+                                                            const uint32_t (&x)[GPU_MMA_WORDS],
+                                                            int half, int32_t start) {
+    const uint32_t a0 = w[2 * half], a1 = w[2 * half + 1];
+    gpu_mma_s8_half(reinterpret_cast<int32_t(&)[4]>(s[0]), a0, a1, x[half], start);
+    gpu_mma_s8_half(reinterpret_cast<int32_t(&)[4]>(s[4]), a0, a1, x[2 + half], start);
 }
 static __device__ __forceinline__ void gpu_multiply_f16(float (&s)[GPU_MMA_SUMS],
                                                         const uint32_t (&w)[GPU_MMA_WORDS],

@@ -20,35 +20,42 @@ enum {
     TILE_THREADS = 128
 };
 
-/* Columns for tensor cores: 16-bit floats, padded with zeros to a whole tile, and the factor that
- * undoes the scale of each column. Half has few exponents: a power of two scales a column so that
- * its largest value is in [2^14, 2^15). bfloat16 has the exponents of float, and a scale of 1. */
+/* Columns for tensor cores, in one of two forms.
+ *
+ * 16-bit floats, padded with zeros to a whole tile, and the factor that undoes the scale of each
+ * column. Half has few exponents: a power of two scales a column so that its largest value is in
+ * [2^14, 2^15). bfloat16 has the exponents of float, and a scale of 1.
+ *
+ * int8 (GPU_ROUND_INT8): the form of gpu_input.q8. */
 struct tile_columns {
-    uint16_t *x;    /* [n_cols][ld] */
-    float *undo;    /* [n_cols] */
-    int64_t ld;     /* the sum's terms, rounded up to a multiple of TILE_SUM */
-    float *partial; /* [gridDim.z][n_cols][n_out] partial sums; NULL: sums are not split */
+    uint16_t *x;       /* [n_cols][ld] */
+    float *undo;       /* [n_cols]; NULL: columns are int8 */
+    int64_t ld;        /* the sum's terms, rounded up to a multiple of TILE_SUM */
+    const uint8_t *q8; /* [n_cols], gpu_q8_bytes apart */
+    float *partial;    /* [gridDim.z][n_cols][n_out] partial sums; NULL: sums are not split */
     int64_t n_out;
 };
 
 /* The columns in memory of gpu_matmul_columns bytes, without partial sums. */
-static inline tile_columns tile_columns_at(void *memory, int64_t n_sum, int32_t n_cols) {
+static inline tile_columns tile_columns_at(void *memory, gpu_rounding to, int64_t n_sum,
+                                           int32_t n_cols) {
     tile_columns c = tile_columns();
     c.ld = (n_sum + TILE_SUM - 1) / TILE_SUM * TILE_SUM;
     c.x = static_cast<uint16_t *>(memory);
-    c.undo = reinterpret_cast<float *>(c.x + c.ld * n_cols);
+    c.undo = to == GPU_ROUND_INT8 ? nullptr : reinterpret_cast<float *>(c.x + c.ld * n_cols);
+    c.q8 = static_cast<const uint8_t *>(memory);
     return c;
 }
 
-/* Rounds columns of n elements, or only the first *n_listed columns of a list, for products with
- * weights of this type, unless they read floats (op_matmul.cu). */
+/* Rounds columns of n elements, or only the first *n_listed columns of a list, for tensor cores
+ * (op_matmul.cu). */
 struct tile_round {
     gpu_input in;
     int64_t n;
     const int32_t *list, *n_listed; /* NULL: all columns */
     tile_columns columns;
 };
-void tile_round_columns(gpu_stream *s, quant_type type, bool precise, const tile_round &a);
+void tile_round_columns(gpu_stream *s, gpu_rounding to, const tile_round &a);
 
 /* Whether tensor cores multiply the weights as bfloat16. All other 16-bit and quantized weights are
  * halves. */

@@ -1,4 +1,6 @@
-/* gpu_tile_mma.h: a tile of a prefill matmul on tensor cores.
+/* gpu_tile_mma.h: a tile of a prefill matmul on tensor cores, of 16-bit float weights, and of
+ * quantized weights in products over rows. (gpu_tile_int8.h has the other products of quantized
+ * weights, and loads them as this file does.)
  *
  * Weights become 16-bit floats in shared memory: bfloat16 for BF16 weights, else halves. An earlier
  * kernel has rounded the columns to the type of the weights (tile_columns). Sums are float.
@@ -275,7 +277,7 @@ template <class F, bool transposed> struct tile_mma {
             for (int i = 0; i < GPU_MMA_SUMS / GPU_MMA_OUTS; i++) {
                 const int line = n * MMA + gpu_sum_column(i);
                 if (line >= lines.n) continue;
-                const float undo = columns.undo[lines.source(line)];
+                const float undo = columns.undo ? columns.undo[lines.source(line)] : 1.0f;
                 const auto to = lines.target(line);
                 GPU_UNROLL
                 for (int j = 0; j < WAVE_OUT / MMA * GPU_MMA_OUTS; j++) {

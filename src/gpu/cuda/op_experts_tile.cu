@@ -205,10 +205,10 @@ template <class T> static __device__ __forceinline__ void run_tile(const expert_
 }
 
 template <class F, bool transposed>
-static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_way<F, transposed>::type::blocks))
+static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_of<F, transposed>::blocks))
     expert_tile_kernel(expert_tile_args m) {
     gpu_begin();
-    run_tile<typename tile_way<F, transposed>::type>(m);
+    run_tile<tile_of<F, transposed>>(m);
 }
 
 template <bool transposed>
@@ -235,11 +235,12 @@ template <bool transposed> static void run(gpu_stream *s, const gpu_expert_matmu
     const int64_t n_out = transposed ? a->w.n_in : a->w.n_out;
     const int64_t n_sum = transposed ? a->w.n_out : a->w.n_in;
     const int32_t n_pairs = a->n_cols * a->n_used;
-    expert_tile_args m = {*a, tile_columns_at(a->scratch, n_sum, a->in.n_cols)};
+    const gpu_rounding to = gpu_matmul_rounding(a->w.type, a->precise, transposed);
+    expert_tile_args m = {*a, tile_columns_at(a->scratch, to, n_sum, a->in.n_cols)};
     m.columns.n_out = n_out;
     const tile_round round = {a->in, n_sum, a->of_pairs ? a->lists.pair : nullptr,
                               a->lists.n_listed, m.columns};
-    if (!a->rounded) tile_round_columns(s, a->w.type, a->precise, round);
+    if (!a->rounded) tile_round_columns(s, to, round);
     const gpu_grid grid = {(unsigned)gpu_expert_tiles(n_pairs, a->n_own),
                            gpu_blocks(n_out, TILE_OUT), 1, TILE_THREADS};
     if (a->precise && a->w.type == QUANT_F16) {

@@ -1,11 +1,12 @@
 /* op_matmul.cu: prefill matmuls, y = W x for any number of columns, and the product over rows
  * (down_t).
  *
- * With tensor cores, a separate kernel first rounds the columns to 16-bit floats, and tiles of
- * weights are decoded to this type (gpu_tile_mma.h). Float units multiply float32 weights, and
- * types that the tensor cores lack (gpu_tile_float.h). The choice is made when a kernel is compiled
- * for an architecture; both have one grid. Tiles of columns are its first dimension, so that
- * concurrent blocks share weights. */
+ * With tensor cores, a separate kernel first rounds the columns: to int8 for quantized weights
+ * (gpu_tile_int8.h), else to 16-bit floats (gpu_tile_mma.h). In products over rows the scales of
+ * quantized weights differ from term to term; they are decoded to halves (gpu_tile_mma.h). Float
+ * units multiply float32 weights, and types that the tensor cores lack (gpu_tile_float.h). The
+ * choice is made when a kernel is compiled for an architecture; all have one grid. Tiles of columns
+ * are its first dimension, so that concurrent blocks share weights. */
 #include <assert.h>
 
 #include "gpu_tile_way.h"
@@ -66,27 +67,32 @@ static __global__ void __launch_bounds__(ROUND_WARPS *GPU_WARP) round_kernel(til
 }
 #endif
 
-void tile_round_columns(gpu_stream *s, quant_type type, bool precise, const tile_round &a) {
+void tile_round_columns(gpu_stream *s, gpu_rounding to, const tile_round &a) {
 #if GPU_MMA
-    const gpu_rounding to = gpu_matmul_rounding(type, precise);
     if (to == GPU_ROUND_NOT) return;
+    if (to == GPU_ROUND_INT8) {
+        const gpu_quantize q = {a.in.x, a.in.ldx,       a.n, a.in.n_cols, (void *)a.columns.q8,
+                                a.list, a.n_listed};
+        if (gpu_stream_tensor_cores(s)) gpu_op_quantize(s, &q);
+        return;
+    }
     const gpu_grid grid = {(unsigned)a.in.n_cols, 1, 1, ROUND_WARPS * GPU_WARP};
     if (to == GPU_ROUND_BF16)
         gpu_launch<round_kernel<true>>(s, grid, a);
     else
         gpu_launch<round_kernel<false>>(s, grid, a);
 #else
-    (void)s, (void)type, (void)precise, (void)a;
+    (void)s, (void)to, (void)a;
 #endif
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 template <class F, bool transposed>
-static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_way<F, transposed>::type::blocks))
+static __global__ void GPU_BOUNDS(TILE_THREADS, (tile_of<F, transposed>::blocks))
     matmul_kernel(matmul_args m) {
     gpu_begin();
-    tile_way<F, transposed>::type::run(m.a, m.columns, tile_range_of(m.a));
+    tile_of<F, transposed>::run(m.a, m.columns, tile_range_of(m.a));
 }
 
 template <bool transposed>
@@ -118,7 +124,8 @@ template <bool transposed> static void run(gpu_stream *s, const gpu_matmul *a) {
     const int64_t n_sum = transposed ? a->w.n_out : a->w.n_in;
     assert(a->in.n_cols >= 1 && a->in.x && a->scratch);
     const int32_t n_splits = gpu_matmul_splits(n_sum, n_out, a->in.n_cols);
-    matmul_args m = {*a, tile_columns_at(a->scratch, n_sum, a->in.n_cols)};
+    const gpu_rounding to = gpu_matmul_rounding(a->w.type, a->precise, transposed);
+    matmul_args m = {*a, tile_columns_at(a->scratch, to, n_sum, a->in.n_cols)};
     m.columns.n_out = n_out;
     if (n_splits > 1)
         m.columns.partial = reinterpret_cast<float *>(static_cast<uint8_t *>(a->scratch) +
@@ -129,7 +136,7 @@ template <bool transposed> static void run(gpu_stream *s, const gpu_matmul *a) {
         gpu_launch<precise_kernel<transposed>>(s, grid, m);
     } else {
         const tile_round round = {a->in, n_sum, nullptr, nullptr, m.columns};
-        if (!a->rounded) tile_round_columns(s, a->w.type, a->precise, round);
+        if (!a->rounded) tile_round_columns(s, to, round);
 #define FORMAT(F) gpu_launch<matmul_kernel<F, transposed>>(s, grid, m)
         GPU_FORMAT_SWITCH(a->w.type);
 #undef FORMAT

@@ -26,8 +26,9 @@ void gpu_op_norm(gpu_stream *s, const gpu_norm *a) {
 
 static __global__ void __launch_bounds__(QUANTIZE_THREADS) quantize_kernel(gpu_quantize a) {
     gpu_begin();
-    const int64_t c = blockIdx.y;
-    const int64_t at = ((int64_t)blockIdx.x * QUANTIZE_THREADS + threadIdx.x) * 4;
+    if (a.list && (int32_t)blockIdx.x >= *a.n_listed) return;
+    const int64_t c = a.list ? a.list[blockIdx.x] : (int32_t)blockIdx.x;
+    const int64_t at = ((int64_t)blockIdx.y * QUANTIZE_THREADS + threadIdx.x) * 4;
     float v[4];
     gpu_load4_of(a.x + c * a.ldx, at, a.n, v);
     gpu_quantize_group(v, at / 32, at < a.n, a.n, (uint8_t *)a.q8 + (size_t)c * gpu_q8_bytes(a.n));
@@ -35,7 +36,7 @@ static __global__ void __launch_bounds__(QUANTIZE_THREADS) quantize_kernel(gpu_q
 
 void gpu_op_quantize(gpu_stream *s, const gpu_quantize *a) {
     assert(a->n_cols >= 1 && a->ldx % 4 == 0 && a->n % 32 == 0);
-    const gpu_grid grid = {gpu_blocks(a->n, 4 * QUANTIZE_THREADS), (unsigned)a->n_cols, 1,
+    const gpu_grid grid = {(unsigned)a->n_cols, gpu_blocks(a->n, 4 * QUANTIZE_THREADS), 1,
                            QUANTIZE_THREADS};
     gpu_launch<quantize_kernel>(s, grid, *a);
 }

@@ -25,6 +25,12 @@ enum { GPU_MMA_LANES = 32, GPU_MMA_WORDS = 4, GPU_MMA_SUMS = 8, GPU_MMA_OUTS = 1
 #endif
 
 #define GPU_MMA_TURNS 1
+/* gfx94x and gfx950 multiply 32 bytes per instruction; they lack the one for 16. */
+#if defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__)
+#define HIP_WIDE_S8 1
+#else
+#define HIP_WIDE_S8 0
+#endif
 /* On gfx11 lanes 16 apart hold equal fragments: each keeps half. */
 enum { GPU_MMA_KEPT = GPU_AMD_MMA == 11 ? GPU_MMA_WORDS / 2 : GPU_MMA_WORDS };
 
@@ -69,6 +75,17 @@ static __device__ __forceinline__ int gpu_sum_output(int) {
 }
 static __device__ __forceinline__ int gpu_sum_column(int c) {
     return GPU_AMD_MMA == 11 ? 2 * c + hip_lane() / 16 : hip_lane() / 16 * GPU_MMA_SUMS + c;
+}
+
+enum { GPU_MMA_COLUMNS = GPU_MMA_SUMS / GPU_MMA_OUTS };
+static __device__ __forceinline__ void gpu_load_column_values(float (&v)[GPU_MMA_COLUMNS],
+                                                              const float *values) {
+#if GPU_AMD_MMA == 11
+    GPU_UNROLL
+    for (int c = 0; c < GPU_MMA_COLUMNS; c++) v[c] = values[gpu_sum_column(c)];
+#else
+    __builtin_memcpy(v, __builtin_assume_aligned(values + gpu_sum_column(0), 16), sizeof v);
+#endif
 }
 
 /* v of the lane 16 away; hip_swap32: of the lane 32 away, in a wave of 64. */
@@ -143,6 +160,23 @@ static __device__ __forceinline__ void gpu_kept(uint32_t (&f)[GPU_MMA_WORDS],
     }
 }
 
+/* Lines of 32 bytes: the first half of a lane's registers has its terms of the first 16, the second
+ * those of the last 16: four (MFMA), all (gfx11) or eight (gfx12). */
+static __device__ __forceinline__ void gpu_load_bytes(uint32_t (&f)[GPU_MMA_WORDS],
+                                                      const uint8_t *tile, int stride) {
+    enum { HALF = GPU_MMA_WORDS / 2 };
+    const int first = GPU_AMD_MMA == 11 ? 0 : hip_lane() / 16 * 4 * HALF;
+    const uint8_t *from = tile + hip_lane() % 16 * stride + first;
+    GPU_UNROLL
+    for (int half = 0; half < 2; half++)
+        __builtin_memcpy(f + half * HALF, __builtin_assume_aligned(from + 16 * half, 4 * HALF),
+                         4 * HALF);
+}
+static __device__ __forceinline__ void gpu_load_bytes_b(uint32_t (&f)[GPU_MMA_WORDS],
+                                                        const uint8_t *tile, int stride) {
+    gpu_load_bytes(f, tile, stride);
+}
+
 /* ---- instructions --------------------------------------------------------------------------- */
 
 #if defined(GPU_SIM)
@@ -153,6 +187,10 @@ static inline void hip_multiply_f16(float (&c)[GPU_MMA_SUMS], const uint32_t (&a
 static inline void hip_multiply_bf16(float (&c)[GPU_MMA_SUMS], const uint32_t (&a)[GPU_MMA_WORDS],
                                      const uint32_t (&b)[GPU_MMA_WORDS]) {
     sim_amd_mma(GPU_AMD_MMA, c, a, b, true);
+}
+/* Adds to the products of 16 terms, of which a and b are the registers. */
+static inline void hip_add_s8(int32_t (&c)[GPU_MMA_SUMS], const uint32_t *a, const uint32_t *b) {
+    sim_amd_mma_s8(GPU_AMD_MMA, c, a, b);
 }
 #else
 
@@ -204,7 +242,51 @@ static __device__ __forceinline__ void hip_multiply_bf16(float (&c)[GPU_MMA_SUMS
 #endif
     __builtin_memcpy(c, &s, sizeof c);
 }
+
+typedef int hip_products __attribute__((ext_vector_type(GPU_MMA_SUMS)));
+typedef int hip_bytes __attribute__((ext_vector_type(GPU_MMA_WORDS / 2)));
+static __device__ __forceinline__ void hip_add_s8(int32_t (&c)[GPU_MMA_SUMS], const uint32_t *a,
+                                                  const uint32_t *b) {
+    hip_products s = hip_as<hip_products>(c);
+#if GPU_AMD_MMA == 9 && HIP_WIDE_S8 /* the other 16 of the instruction's 32 terms are zero */
+    s = __builtin_amdgcn_mfma_i32_16x16x32_i8((long)*a, (long)*b, s, 0, 0, 0);
+#elif GPU_AMD_MMA == 9
+    s = __builtin_amdgcn_mfma_i32_16x16x16i8((int)*a, (int)*b, s, 0, 0, 0);
+#else
+    hip_bytes x, y;
+    __builtin_memcpy(&x, a, sizeof x);
+    __builtin_memcpy(&y, b, sizeof y);
+#if GPU_AMD_MMA == 11
+    s = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, x, true, y, s, false);
+#else
+    s = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, x, true, y, s, false);
 #endif
+#endif
+    __builtin_memcpy(c, &s, sizeof c);
+}
+#endif
+
+static __device__ __forceinline__ void gpu_multiply_s8_half(int32_t (&s)[GPU_MMA_SUMS],
+                                                            const uint32_t (&w)[GPU_MMA_WORDS],
+                                                            const uint32_t (&x)[GPU_MMA_WORDS],
+                                                            int half, int32_t start) {
+    GPU_UNROLL
+    for (int i = 0; i < GPU_MMA_SUMS; i++) s[i] = start;
+    hip_add_s8(s, x + half * GPU_MMA_WORDS / 2, w + half * GPU_MMA_WORDS / 2);
+}
+static __device__ __forceinline__ void gpu_multiply_s8(int32_t (&s)[GPU_MMA_SUMS],
+                                                       const uint32_t (&w)[GPU_MMA_WORDS],
+                                                       const uint32_t (&x)[GPU_MMA_WORDS],
+                                                       int32_t start) {
+#if HIP_WIDE_S8
+    hip_products c = hip_products(start);
+    c = __builtin_amdgcn_mfma_i32_16x16x32_i8(hip_as<long>(x), hip_as<long>(w), c, 0, 0, 0);
+    __builtin_memcpy(s, &c, sizeof s);
+#else
+    gpu_multiply_s8_half(s, w, x, 0, start);
+    hip_add_s8(s, x + GPU_MMA_WORDS / 2, w + GPU_MMA_WORDS / 2);
+#endif
+}
 
 static __device__ __forceinline__ void gpu_multiply_f16(float (&s)[GPU_MMA_SUMS],
                                                         const uint32_t (&w)[GPU_MMA_WORDS],

@@ -42,11 +42,14 @@ enum warp_op {
     WAVE_SWAP,
     WARP_MMA,
     WARP_MMA_BF16,
+    WARP_MMA_S8,
     WARP_AMD, /* WARP_AMD + family, at most 12 */
     WAVE_AMD = WARP_AMD + 9,
     WARP_AMD_BF16 = WARP_AMD + 13,
     WAVE_AMD_BF16 = WARP_AMD_BF16 + 9,
-    WAVE_SYNC = WARP_AMD_BF16 + 13,
+    WARP_AMD_S8 = WARP_AMD_BF16 + 13,
+    WAVE_AMD_S8 = WARP_AMD_S8 + 9,
+    WAVE_SYNC = WARP_AMD_S8 + 13,
 };
 
 struct block_thread {
@@ -59,6 +62,7 @@ struct block_thread {
     uint32_t bits;
     /* WARP_MMA: the thread's fragments */
     float *mma_c;
+    int32_t *mma_d; /* of bytes */
     uint32_t mma_a[4], mma_b[2];
     const uint32_t *amd_a, *amd_b; /* WARP_AMD */
     unsigned barriers, warp_ops;   /* number of each that this thread has reached */
@@ -181,6 +185,10 @@ SIM_UNSEEN static void set_parts(float *c, const uint32_t *a, uint32_t b0, uint3
     t->mma_b[1] = b1;
 }
 
+SIM_UNSEEN static void set_products(int32_t *d) {
+    current()->mma_d = d;
+}
+
 void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     set_parts(c, a, b0, b1);
     warp_operation(WARP_MMA, 0, 0);
@@ -188,6 +196,13 @@ void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
 void gpu_mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     set_parts(c, a, b0, b1);
     warp_operation(WARP_MMA_BF16, 0, 0);
+}
+
+void gpu_mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, int32_t start) {
+    for (int i = 0; i < 4; i++) d[i] = start;
+    set_parts(nullptr, a, b0, b1);
+    set_products(d);
+    warp_operation(WARP_MMA_S8, 0, 0);
 }
 
 SIM_UNSEEN static void set_amd_parts(float *c, const uint32_t *a, const uint32_t *b) {
@@ -204,6 +219,12 @@ void sim_sync_wave() {
 void sim_amd_mma(int family, float *c, const uint32_t *a, const uint32_t *b, bool bf16) {
     set_amd_parts(c, a, b);
     warp_operation(static_cast<warp_op>((bf16 ? WARP_AMD_BF16 : WARP_AMD) + family), 0, 0);
+}
+
+void sim_amd_mma_s8(int family, int32_t *c, const uint32_t *a, const uint32_t *b) {
+    set_amd_parts(nullptr, a, b);
+    set_products(c);
+    warp_operation(static_cast<warp_op>(WARP_AMD_S8 + family), 0, 0);
 }
 
 SIM_UNSEEN static void *shared_of(sim_worker *w, size_t n_bytes) {
@@ -352,6 +373,30 @@ SIM_UNSEEN static void multiply(block_thread *t, bool bf16) {
     }
 }
 
+static int byte_of(uint32_t word, int i) {
+    return static_cast<int8_t>(word >> 8 * i & 0xff);
+}
+
+/* `multiply` for bytes, 32 terms. */
+SIM_UNSEEN static void multiply_bytes(block_thread *t) {
+    int a[16][32], b[32][8];
+    for (int lane = 0; lane < GPU_WARP; lane++) {
+        const int row = lane / 4, k = lane % 4 * 4;
+        for (int i = 0; i < 4; i++) {
+            for (int part = 0; part < 4; part++)
+                a[row + part % 2 * 8][k + part / 2 * 16 + i] = byte_of(t[lane].mma_a[part], i);
+            for (int part = 0; part < 2; part++)
+                b[k + part * 16 + i][row] = byte_of(t[lane].mma_b[part], i);
+        }
+    }
+    for (int lane = 0; lane < GPU_WARP; lane++) {
+        for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
+            for (int k = 0; k < 32; k++) t[lane].mma_d[i] += a[row][k] * b[k][col];
+        }
+    }
+}
+
 /* Layout of AMD's instructions (hip_mma.h): the term of a lane's i-th value; below, the row of its
  * i-th sum. */
 static int amd_term(int family, int lane, int i) {
@@ -396,8 +441,34 @@ SIM_UNSEEN static bool multiply_amd(block_thread *t, int family, bool bf16) {
     return true;
 }
 
+/* multiply_amd for bytes: in a lane's registers terms are contiguous. */
+SIM_UNSEEN static bool multiply_amd_bytes(block_thread *t, int family) {
+    const int lanes = family == 9 ? 64 : 32, n = family == 9 ? 4 : family == 11 ? 16 : 8;
+    const int n_sums = family == 9 ? 4 : 8;
+    int a[16][16], b[16][16];
+    for (int lane = 0; lane < lanes; lane++) {
+        const block_thread *other = &t[lane ^ 16];
+        if (family == 11 && (memcmp(t[lane].amd_a, other->amd_a, sizeof(uint32_t[4])) != 0 ||
+                             memcmp(t[lane].amd_b, other->amd_b, sizeof(uint32_t[4])) != 0))
+            return false;
+        for (int i = 0; i < n; i++) {
+            const int k = family == 11 ? i : lane / 16 * n + i;
+            a[lane % 16][k] = byte_of(t[lane].amd_a[i / 4], i % 4);
+            b[lane % 16][k] = byte_of(t[lane].amd_b[i / 4], i % 4);
+        }
+    }
+    for (int lane = 0; lane < lanes; lane++) {
+        for (int i = 0; i < n_sums; i++) {
+            const int row = amd_row(family, lane, i);
+            for (int k = 0; k < 16; k++) t[lane].mma_d[i] += a[row][k] * b[lane % 16][k];
+        }
+    }
+    return true;
+}
+
 static bool of_wave(warp_op op) {
-    return op == WAVE_SYNC || op == WAVE_SWAP || op == WAVE_AMD || op == WAVE_AMD_BF16;
+    return op == WAVE_SYNC || op == WAVE_SWAP || op == WAVE_AMD || op == WAVE_AMD_BF16 ||
+           op == WAVE_AMD_S8;
 }
 
 /* Computes the warp operation that all threads of a warp, or of a wave of two warps, have called;
@@ -419,9 +490,12 @@ SIM_UNSEEN static bool answer_warp(block_thread *t, int n) {
     if (op == WARP_MAX) max_groups(t, GPU_WARP);
     if (op == WARP_MAX8) max_groups(t, 8);
     if (op == WARP_MMA || op == WARP_MMA_BF16) multiply(t, op == WARP_MMA_BF16);
+    if (op == WARP_MMA_S8) multiply_bytes(t);
     const bool bf16 = op >= WARP_AMD_BF16;
-    if (op >= WARP_AMD && op != WAVE_SYNC &&
+    if (op >= WARP_AMD && op < WARP_AMD_S8 &&
         !multiply_amd(t, op - (bf16 ? WARP_AMD_BF16 : WARP_AMD), bf16))
+        return false;
+    if (op >= WARP_AMD_S8 && op < WAVE_SYNC && !multiply_amd_bytes(t, op - WARP_AMD_S8))
         return false;
     for (int i = 0; i < n; i++) {
         t[i].bits = swap ? bits[i ^ swap] : ballot;

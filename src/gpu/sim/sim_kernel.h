@@ -195,6 +195,7 @@ static inline const void *gpu_global(const void *p) {
 void sim_sync_wave();                        /* wave of two warps */
 uint32_t sim_swap(uint32_t v, int distance); /* v of the lane 16 or (two warps) 32 away */
 void sim_amd_mma(int family, float *c, const uint32_t *a, const uint32_t *b, bool bf16);
+void sim_amd_mma_s8(int family, int32_t *c, const uint32_t *a, const uint32_t *b);
 #else
 static inline void gpu_load_fragment(uint32_t (&f)[4], const uint16_t *tile, int stride) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -219,6 +220,12 @@ static inline void gpu_load_fragment_t(uint32_t (&f)[4], const uint16_t *tile, i
 
 void gpu_mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 void gpu_mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+void gpu_mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, int32_t start);
+static inline void gpu_mma_s8_half(int32_t (&d)[4], uint32_t a0, uint32_t a1, uint32_t b,
+                                   int32_t start) {
+    const uint32_t a[4] = {a0, a1, 0, 0};
+    gpu_mma_s8(d, a, b, 0, start);
+}
 #endif
 
 /* Copies as late as the hardware may: in `end`. */
