@@ -442,7 +442,7 @@ static double tolerance_of(const attention_case *t, int n_cols) {
     bool f32 = t->type_k == QUANT_F32 || t->type_v == QUANT_F32;
     bool f16 = t->type_k == QUANT_F16 && t->type_v == QUANT_F16;
     if (f32 || t->precise || n_cols <= GPU_MAX_COLS) return 2e-5;
-    return f16 ? 1e-2 : 1.5e-2;
+    return f16 ? 1e-2 : t->dim <= 256 ? 1.5e-2 : 2.5e-2; /* the largest scores are about 25 */
 }
 
 static void compare_attention(const caches *all, attention_case t) {
@@ -643,15 +643,15 @@ static void test_attention_prompts_types(void **state) {
     static const quant_type pairs[][2] = {{QUANT_Q8_0, QUANT_Q8_0},   {QUANT_Q4_0, QUANT_Q5_1},
                                           {QUANT_BF16, QUANT_BF16},   {QUANT_F16, QUANT_Q8_0},
                                           {QUANT_IQ4_NL, QUANT_Q4_1}, {QUANT_Q5_0, QUANT_F16}};
-    static const int dims[] = {64, 128, 256, 512, 32, 96, 160, 288}, groups[] = {1, 3, 8, 5, 35};
+    static const int dims[] = {64, 128, 256, 512, 96, 288}, groups[] = {1, 3, 8, 5, 35};
     static const int32_t ends[][COLS] = {{299, 129, 683}, {63, 64, 70}, {69, 400, 45}};
     const char *every = getenv("CASE_EVERY");
     const int step = every ? (int)strtol(every, NULL, 10) : 1;
     for (int i = 0; i < 24; i += step) {
-        const int at = i % 2 ? i / 4 % 6 : 0; /* Q8_0: every second case */
+        const int at = i / 2 % 2 ? i / 4 : 0; /* Q8_0: every second pair of cases */
         attention_case t = {.type_k = pairs[at][0],
                             .type_v = pairs[at][1],
-                            .dim = dims[i / 2 % 8],
+                            .dim = dims[i / 4],
                             .group = groups[i % 5],
                             .n_splits = 1 + i % 3,
                             .window = i % 3 == 1 ? 50 : 0,
