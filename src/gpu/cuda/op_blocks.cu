@@ -164,8 +164,17 @@ static __device__ __forceinline__ void join(const gpu_attention &a, const join_s
                                                attn_gate_at(a, c, head, d);
 }
 
+/* Minimum blocks per multiprocessor. ptxas would choose more, and registers would spill. Caches
+ * whose types are known at run time only need up to 147 registers, others 58 to 99. */
+template <class K, class V> struct attend_blocks {
+    static const bool decodes = gpu_same<K, gpu_cache_any>::value ||
+                                gpu_same<V, gpu_cache_any>::value;
+    static const int n = decodes ? 1 : 2;
+};
+
 template <class K, class V>
-static __global__ void __launch_bounds__(THREADS) attend_kernel(gpu_attention a) {
+static __global__ void GPU_BOUNDS(THREADS, (attend_blocks<K, V>::n))
+    attend_kernel(gpu_attention a) {
     gpu_begin();
     GPU_SHARED(join_shared, shared);
     const int64_t head = blockIdx.x, c = blockIdx.y;
