@@ -157,7 +157,7 @@ static void check_kernels(const char *what, const tiny_model *t, pi_mode mode, b
         /* Before the layers: a fill, angles, and a message where the head or the first layer has
          * another primary. Per layer: a GPU that is the primary has no kernels for messages only: a
          * norm sends, and the receive runs the next norm; otherwise it receives and publishes. */
-        const int64_t start = 3;
+        const int64_t start = 3 + (merge ? m->hp.n_layer : 0); /* norms by a receive */
         split_all(m, (plan_side)primary, &o);
         int64_t launched = count_first_token(m, &o, kernels), layers = 0;
         for (int i = 0; i < m->hp.n_layer; i++) {
