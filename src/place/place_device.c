@@ -579,7 +579,7 @@ static pi_status fit_and_predict(const place_request *r, const model *m,
 
 pi_status place_fit_all(const place_request *r, const model *m, const engine_options *engine,
                         place_gpus_fit *out, pi_error *err) {
-    const double least_gain = 0.02; /* of a turn, before the buffers take memory from neurons */
+    const double least_gain = 0.02; /* of a prompt, before the buffers take memory from neurons */
     double best, seconds;
     engine_options larger = *engine;
     bool copies = false;
@@ -590,7 +590,7 @@ pi_status place_fit_all(const place_request *r, const model *m, const engine_opt
     for (larger.n_batch *= 2; copies && larger.n_batch <= r->max_batch; larger.n_batch *= 2) {
         place_gpus_fit f;
         double gain = out->prompt_seconds - prompt_seconds(r, out, larger.n_batch);
-        if (gain < least_gain * best) continue;
+        if (gain < least_gain * out->prompt_seconds) continue;
         if (fit_and_predict(r, m, &larger, &f, &seconds, NULL) != PI_OK) break;
         bool keeps = seconds < best;
         for (int d = 0; d < r->n; d++) keeps = keeps && f.stage[d].any == out->stage[d].any;
