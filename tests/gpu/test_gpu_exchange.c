@@ -236,41 +236,7 @@ static void test_receive_norms(void **state) {
     }
 }
 
-/* ---- bits and choices ------------------------------------------------------------------------ */
-
-static void test_select_sends(void **state) {
-    (void)state;
-    for (int i = 0; i < 2 * COUNTS; i++) {
-        case_teardown(NULL);
-        const int n_cols = column_counts[i % COUNTS], n = i < COUNTS ? 200 : 16384 + 77;
-        const size_t n_bits = (size_t)n_cols * (size_t)((n + 31) / 32) * sizeof(uint32_t);
-        box b = open_box(n_bits, EPOCH);
-        uint32_t *want = case_host(n_bits);
-        const gpu_send send = {.host_bits = data_at(b.pinned.device),
-                               .flag = flag_at(b.pinned.device, 0),
-                               .epoch = b.epoch,
-                               .arrived = b.arrived};
-        const gpu_select a = {.v = case_upload(case_random((int64_t)n_cols * (n / 4 * 4 + 4), 1),
-                                               (size_t)n_cols * (size_t)(n / 4 * 4 + 4) * 4),
-                              .ldv = n / 4 * 4 + 4,
-                              .n = n,
-                              .n_list = n / 2,
-                              .n_cols = n_cols,
-                              .cut = 0.5f,
-                              .list = case_alloc((size_t)n * sizeof(int32_t)),
-                              .count = case_alloc(sizeof(int32_t)),
-                              .bitmap = case_alloc(n_bits),
-                              .send = &send};
-        OPS->select(the_case.stream, &a);
-        assert_true(host_waits(&b, EPOCH));
-        uint32_t *got = case_host(n_bits);
-        memcpy(got, data_at(b.pinned.host), n_bits);
-        case_download(want, a.bitmap, n_bits);
-        assert_memory_equal(got, want, n_bits);
-        assert_int_equal(gpu_flag_get(flag_at(b.pinned.host, 0)), EPOCH);
-        close_box(&b);
-    }
-}
+/* ---- choices --------------------------------------------------------------------------------- */
 
 /* Two of eight experts. When the device has all that are chosen, the message is empty. */
 static void check_route_sends(int n_cols, int n_own) {
@@ -351,7 +317,7 @@ static void test_order(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_norm_sends),  CASE_TEST(test_receive_norms), CASE_TEST(test_select_sends),
+    CASE_TEST(test_norm_sends),  CASE_TEST(test_receive_norms),
     CASE_TEST(test_route_sends), CASE_TEST(test_order),
 };
 CASE_MAIN(tests)

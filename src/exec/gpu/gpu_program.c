@@ -191,6 +191,8 @@ static pi_status download_hidden(gpu_exec *g, pi_error *err) {
         for (int i = 0; i < n; i++)
             g->b->download(g->stream, to + (done + i) * n_embd, g->buf[BUF_Y] + i * ld,
                            (size_t)n_embd * sizeof *to);
+        /* Again: the norm of hidden states also looks for values that are not finite. */
+        g->b->download(g->stream, g->results_host.host, g->count, gpu_exec_counts_bytes(g));
         pi_status status = g->b->stream_sync(g->stream, err);
         if (status != PI_OK) return status;
         done += n;
