@@ -130,6 +130,7 @@ static void need_primary(check *c, const model *m, int layer, pi_mode mode) {
         need(c, GPU_OP_EXPERT_SUM); /* also adds the shared expert */
     } else if (mode == PI_MODE_PREDICT) {
         if (l->t[ROLE_FFN_SIGN].data) need(c, GPU_OP_PREDICT);
+        if (l->t[ROLE_FC2].data) need_typed(c, GPU_OP_PREDICT, l->t[ROLE_FC2].type);
         need(c, GPU_OP_SELECT);
     }
     need_matrices(c, m, layer, mode, PLAN_PART_PRIMARY);
