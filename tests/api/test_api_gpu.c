@@ -677,7 +677,7 @@ static void test_what_helps(void **state) {
 
 /* Ubatches of a prompt, and their maximum number of tokens. */
 static uint64_t count_ubatches(const char *path, const pi_context_options *o, int32_t *n_batch) {
-    enum { PROMPT = 1100 };
+    enum { PROMPT = 530 };
     static int32_t tokens[PROMPT];
     pi_model *m;
     pi_context *c;
@@ -699,7 +699,7 @@ static uint64_t count_ubatches(const char *path, const pi_context_options *o, in
 }
 
 /* Where prefill copies cold rows to the GPU for every ubatch, ubatches get larger: so each row is
- * copied once for the prompt, not three times. `place` chooses the same. */
+ * copied once for the prompt, not twice. `place` chooses the same. */
 static void test_larger_ubatches(void **state) {
     (void)state;
     static const char bundled[] = TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf";
@@ -708,9 +708,9 @@ static void test_larger_ubatches(void **state) {
     int32_t n_batch;
     o.kernels = PI_KERNELS_AUTO;
     o.n_batch = 512;
-    o.max_batch = 2048;
-    o.n_ctx = 2048;
-    assert_int_equal(count_ubatches(bundled, &o, &n_batch), 3); /* no cold rows */
+    o.max_batch = 1024;
+    o.n_ctx = 1024;
+    assert_int_equal(count_ubatches(bundled, &o, &n_batch), 2); /* no cold rows */
     assert_int_equal(n_batch, 512);
     assert_true(check_place(bundled, &o));
     o.cpu_ffn = INT32_MAX;
@@ -720,16 +720,16 @@ static void test_larger_ubatches(void **state) {
     const double larger = strtod(strstr(prompt, "\"seconds\": ") + 11, NULL);
     assert_true(copied > 1 << 20);
     assert_int_equal(count_ubatches(bundled, &o, &n_batch), 1);
-    assert_int_equal(n_batch, 2048);
+    assert_int_equal(n_batch, 1024);
     assert_true(check_place(bundled, &o));
     o.max_batch = 0;
-    assert_int_equal(count_ubatches(bundled, &o, &n_batch), 3);
+    assert_int_equal(count_ubatches(bundled, &o, &n_batch), 2);
     assert_int_equal(n_batch, 512);
     assert_true(check_place(bundled, &o));
     place(bundled, &o, text, sizeof text);
     assert_int_equal(number_after(text, "\"copied_bytes\": "), copied);
     prompt = strstr(text, "\"prompt\": ");
-    assert_true(strtod(strstr(prompt, "\"seconds\": ") + 11, NULL) > 2 * larger);
+    assert_true(strtod(strstr(prompt, "\"seconds\": ") + 11, NULL) > 1.5 * larger);
 }
 
 int main(void) {

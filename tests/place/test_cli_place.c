@@ -58,25 +58,31 @@ static void test_several(void **state) {
     assert_contains("out", "\nlayers are divided for 2048 positions, "); /* opt-30b's */
 }
 
-/* Cards differ in bandwidth and in the time of a kernel: a token takes the same bytes and steps. */
+/* Cards differ in bandwidth and in the time of a kernel: a token takes the same bytes, and the same
+ * steps on the first two. The others have no programmatic launch: norms merged into products save
+ * steps, and an exchange behind the last layer, without such a norm, can pay for few neurons. */
 static void test_described_cards(void **state) {
     (void)state;
     static const char *const cards[] = {"h200-server", "rtx-5090-ddr5", "rtx-4090-ddr5",
                                         "rx-7900xtx-ddr5"};
     static const double gbps[] = {4800, 1792, 1008, 960}, step_us[] = {1.4, 1.4, 2.3, 4};
-    double before = 0, steps[4];
+    double before = 0, steps[4], read[4];
     for (int i = 0; i < 4; i++) {
         char options[128];
         snprintf(options, sizeof options, "--shape llama-7b --plain --mode dense --profile %s",
                  cards[i]);
         place(options);
-        assert_true(number("cpu_read") == 0);
+        read[i] = number("gpu_read") + number("cpu_read");
+        assert_true(read[i] == read[0]);
+        assert_true(number("cpu_read") <= (i < 2 ? 0 : 0.005 * read[i]));
         double seconds = number("seconds_per_token");
         assert_true(seconds > before);
         before = seconds;
         steps[i] = (seconds - number("gpu_read") / (0.8 * gbps[i] * 1e9)) / (step_us[i] * 1e-6);
     }
-    for (int i = 1; i < 4; i++) assert_true(fabs(steps[i] - steps[0]) < 1);
+    assert_true(fabs(steps[1] - steps[0]) < 1);
+    assert_true(fabs(steps[3] - steps[2]) < 2); /* with the time of the exchange */
+    assert_true(steps[2] < 0.9 * steps[0]);
 }
 
 /* All budgets give a placement within the budget, and a larger budget is never slower. */

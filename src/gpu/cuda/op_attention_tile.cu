@@ -200,6 +200,32 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
+/* Where a tile is in the cache: n positions of `row` bytes each; a head's `dim` elements are
+ * read. Threads beyond the last position or element read existing ones again: their scores are
+ * masked, their queries or weights are zero, or their results are not stored. */
+struct tile_source {
+    const uint8_t *at;
+    size_t row;
+    uint32_t n;
+    int dim;
+    quant_type type;
+
+    __device__ __forceinline__ const uint8_t *head(int key) const {
+        return at + (size_t)((uint32_t)key < n ? (uint32_t)key : n - 1) * row;
+    }
+    __device__ __forceinline__ int eight(int i) const { return i < dim / CHUNK ? i : 0; }
+};
+
+/* The type of a cache. gpu_cache_any: opaque to the compiler, which else computes values from the
+ * type once, and keeps them in registers in all of the loop over tiles. */
+template <class C> static __device__ __forceinline__ quant_type type_of(const tile_source &from) {
+    uint32_t type = from.type;
+#ifdef __CUDA_ARCH__
+    if constexpr (gpu_same<C, gpu_cache_any>::value) asm volatile("" : "+r"(type));
+#endif
+    return (quant_type)type;
+}
+
 /* Eight elements as halves. `head` and `i` as in gpu_cache.h. */
 template <class C>
 static __device__ __forceinline__ uint4 to_halves(quant_type type, const uint8_t *head, int i,
@@ -221,24 +247,8 @@ static __device__ __forceinline__ uint4 to_halves(quant_type type, const uint8_t
     }
 }
 
-/* Where a tile is in the cache: n positions of `row` bytes each; a head's `dim` elements are
- * read. Threads beyond the last position or element read existing ones again: their scores are
- * masked, their queries or weights are zero, or their results are not stored. */
-struct tile_source {
-    const uint8_t *at;
-    size_t row;
-    uint32_t n;
-    int dim;
-    quant_type type;
-
-    __device__ __forceinline__ const uint8_t *head(int key) const {
-        return at + (size_t)((uint32_t)key < n ? (uint32_t)key : n - 1) * row;
-    }
-    __device__ __forceinline__ int eight(int i) const { return i < dim / CHUNK ? i : 0; }
-};
-
 /* Copies a tile to shared memory, one key per line: asynchronously for F16, else through
- * registers. A thread has every n-th chunk. */
+ * registers. */
 template <class B, class C> struct tile_lines {
     typedef tile_shape<B> shape;
     typename C::raw raw[shape::copies];
@@ -250,7 +260,7 @@ template <class B, class C> struct tile_lines {
         GPU_UNROLL
         for (int i = 0; i < shape::copies; i++) {
             const int line = chunk(i) / (B::DIM / CHUNK), at = chunk(i) % (B::DIM / CHUNK);
-            C::load(from.type, from.head(line), from.eight(at), raw[i]);
+            C::load(type_of<C>(from), from.head(line), from.eight(at), raw[i]);
         }
     }
     __device__ __forceinline__ void end(const tile_source &from, uint16_t *to) {
@@ -258,22 +268,30 @@ template <class B, class C> struct tile_lines {
         for (int i = 0; i < shape::copies; i++) {
             const int line = chunk(i) / (B::DIM / CHUNK), at = chunk(i) % (B::DIM / CHUNK);
             if (line >= shape::keys) continue;
-            const uint4 v = to_halves<C>(from.type, from.head(line), from.eight(at), raw[i]);
+            const uint4 v = to_halves<C>(type_of<C>(from), from.head(line), from.eight(at), raw[i]);
             *(uint4 *)__builtin_assume_aligned(to + line * shape::line + at * CHUNK, 16) = v;
         }
     }
 };
 template <class B> struct tile_lines<B, gpu_cache_f16> {
     typedef tile_shape<B> shape;
+    static const int per_line = B::DIM / CHUNK;
+    static_assert(shape::threads % per_line != 0 || shape::chunks % shape::threads == 0, "whole");
     gpu_copy16 copy[shape::copies];
 
     /* Zeros follow the positions, and the elements of a head. */
     __device__ __forceinline__ void begin(const tile_source &from, uint16_t *to) {
         GPU_UNROLL
         for (int i = 0; i < shape::copies; i++) {
-            int chunk = (int)threadIdx.x + i * shape::threads;
-            if (chunk >= shape::chunks) chunk -= shape::threads; /* repeats the thread's copy */
-            const int line = chunk / (B::DIM / CHUNK), at = chunk % (B::DIM / CHUNK) * CHUNK;
+            const int n = (int)threadIdx.x + i * shape::threads;
+            int line = n / per_line, at = n % per_line * CHUNK;
+            if constexpr (shape::threads % per_line == 0) { /* one `at`: fewer registers */
+                line = (int)threadIdx.x / per_line + i * (shape::threads / per_line);
+                at = (int)threadIdx.x % per_line * CHUNK;
+            } else if (n >= shape::chunks) { /* repeats the thread's copy */
+                line = (n - shape::threads) / per_line;
+                at = (n - shape::threads) % per_line * CHUNK;
+            }
             const bool there = (uint32_t)line < from.n && at < from.dim;
             const uint8_t *source = from.at + (size_t)(there ? (uint32_t)line : 0) * from.row +
                                     2 * (there ? at : 0);
