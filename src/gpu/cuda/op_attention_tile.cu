@@ -486,6 +486,12 @@ sum_tile(const uint16_t *values,
             for (int t = 0; t < TIMES; t++) gpu_multiply_f16(s.out[t][j], p[t][k], b);
         }
     }
+#if defined(GPU_HIP)
+    /* else clang would load all fragments here, and multiply them behind the copy's branches */
+    GPU_UNROLL
+    for (int i = 0; i < TIMES * (shape::out / MMA); i++)
+        gpu_hold(s.out[i / (shape::out / MMA)][i % (shape::out / MMA)]);
+#endif
 }
 
 /* The n-th KV head, from position `first` on; at most `n` positions. */
