@@ -244,7 +244,11 @@ template <class B, class C> struct tile_lines {
     typename C::raw raw[shape::copies];
 
     static __device__ __forceinline__ int chunk(int i) {
+#if defined(GPU_HIP)
+        return gpu_here((int)threadIdx.x) + i * shape::threads;
+#else
         return (int)threadIdx.x + i * shape::threads;
+#endif
     }
     __device__ __forceinline__ void begin(const tile_source &from, uint16_t *) {
         GPU_UNROLL
@@ -460,7 +464,12 @@ weigh_tile(const gpu_attention &a, tile_shared<B> &shared, const uint16_t *keys,
             }
         }
         GPU_UNROLL
-        for (int j = 0; j < n_times; j++) gpu_sums_fragment(p[t][j], w[t][j]);
+        for (int j = 0; j < n_times; j++) {
+            gpu_sums_fragment(p[t][j], w[t][j]);
+#if defined(GPU_HIP)
+            gpu_hold(p[t][j]); /* else clang would keep w to convert it later */
+#endif
+        }
     }
 }
 
