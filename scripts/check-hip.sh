@@ -55,12 +55,19 @@ END
 
 # Checks that every wave waits for its stores before the barrier after which one thread releases them
 # to other blocks (order: gpu_is_last) or to the host (send: gpu_send_end): on gfx90a and gfx94x a
-# barrier alone does not wait.
+# barrier alone does not wait. For the host these and gfx12 must also write back their caches; on
+# other families a barrier's wait is enough.
 check_order() { # arch name
+    local before write=.
+    case $2:$1 in
+    send:gfx90a | send:gfx94*) write=buffer_wbl2 ;;
+    send:gfx12*) write='global_wb scope:SCOPE_SYS' ;;
+    esac
     if compile "$1" "$work/$2.cu" -O3 -S -o "$work/$1.$2.s" \
         -Wno-unused-function &&
-        sed -n '/\(global\|flat\)_store/,/s_barrier/p; /s_barrier/q' "$work/$1.$2.s" |
-        grep -qE 'vmcnt\(0\)|vscnt null, 0x0|storecnt 0x0'; then
+        before=$(sed -n '/\(global\|flat\)_store/,/s_barrier/p; /s_barrier/q' "$work/$1.$2.s") &&
+        grep -qE 'vmcnt\(0\)|vscnt null, 0x0|storecnt 0x0' <<<"$before" &&
+        grep -q "$write" <<<"$before"; then
         echo "$1: a block's stores are released: $2: OK"
     else
         echo "$1: STORES ARE NOT RELEASED: $2"

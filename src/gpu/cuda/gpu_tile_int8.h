@@ -212,7 +212,8 @@ template <class F> struct tile_int8 {
 
     /* Adds step h to the sums; n_cols: number of existing columns in the tile. Where there are
      * registers for it, the next 16 columns are loaded before these are multiplied: all lines of
-     * shared memory are set. */
+     * shared memory are set. A loop that ended after the last column would let clang move all
+     * products behind its end, and hold the operands of all in registers until then. */
     static __device__ __forceinline__ void multiply(const shared_type &shared, int turn, int h,
                                                     int n_cols, sums &s) {
         const int first = (int)threadIdx.x / GPU_MMA_LANES * WAVE_OUT;
@@ -240,7 +241,7 @@ template <class F> struct tile_int8 {
         GPU_UNROLL
         for (int n = 0; n < TILE_COLS / MMA; n++) {
             column_part &c = columns[n % 2], &next = columns[(n + ahead) % 2];
-            if (n * MMA >= n_cols) break;
+            if (n * MMA >= n_cols) continue;
             if (n + ahead < TILE_COLS / MMA) load(shared, turn, h, n + ahead, next);
             GPU_UNROLL
             for (int p = 0; p < parts; p++) {

@@ -254,7 +254,11 @@ template <class B, class C> struct tile_lines {
     typename C::raw raw[shape::copies];
 
     static __device__ __forceinline__ int chunk(int i) {
+#if defined(GPU_HIP)
+        return gpu_here((int)threadIdx.x) + i * shape::threads;
+#else
         return (int)threadIdx.x + i * shape::threads;
+#endif
     }
     __device__ __forceinline__ void begin(const tile_source &from, uint16_t *) {
         GPU_UNROLL
@@ -478,7 +482,12 @@ weigh_tile(const gpu_attention &a, tile_shared<B> &shared, const uint16_t *keys,
             }
         }
         GPU_UNROLL
-        for (int j = 0; j < n_times; j++) gpu_sums_fragment(p[t][j], w[t][j]);
+        for (int j = 0; j < n_times; j++) {
+            gpu_sums_fragment(p[t][j], w[t][j]);
+#if defined(GPU_HIP)
+            gpu_hold(p[t][j]); /* else clang would keep w to convert it later */
+#endif
+        }
     }
 }
 
@@ -504,6 +513,12 @@ sum_tile(const uint16_t *values,
             for (int t = 0; t < TIMES; t++) gpu_multiply_f16(s.out[t][j], p[t][k], b);
         }
     }
+#if defined(GPU_HIP)
+    /* else clang would load all fragments here, and multiply them behind the copy's branches */
+    GPU_UNROLL
+    for (int i = 0; i < TIMES * (shape::out / MMA); i++)
+        gpu_hold(s.out[i / (shape::out / MMA)][i % (shape::out / MMA)]);
+#endif
 }
 
 /* The n-th KV head, from position `first` on; at most `n` positions. */

@@ -44,7 +44,7 @@ static __device__ __forceinline__ void gpu_pin(uint32_t v) {
 
 /* Kernels do not overlap. */
 static __device__ __forceinline__ void gpu_begin() {}
-template <int N> static __device__ __forceinline__ void gpu_hold(uint32_t (&w)[N]) {
+template <class T, int N> static __device__ __forceinline__ void gpu_hold(T (&w)[N]) {
     for (int i = 0; i < N; i++) asm volatile("" : "+v"(w[i]));
 }
 static __device__ __forceinline__ void gpu_prefetch(const void *p) {
