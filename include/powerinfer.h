@@ -206,10 +206,10 @@ typedef struct pi_context_options {
     int32_t n_threads_batch; /* for prefill; 0: as n_threads */
     bool pin_threads;        /* pin each worker thread to one of the allowed CPUs */
     int32_t n_batch;         /* maximum tokens per ubatch; default 512 */
-    /* If prefill copies weights to the GPU for every ubatch, and larger ubatches are predicted to be
-     * faster, the context has ubatches of up to this many tokens; 0 (default): n_batch. */
+    /* If prefill copies weights to the GPU for every ubatch, and larger ubatches are predicted to
+     * be faster, the context has ubatches of up to this many tokens; 0 (default): n_batch. */
     int32_t max_batch;
-    int32_t n_logits;        /* maximum rows of logits per call; 0: n_batch, at most 64 MB */
+    int32_t n_logits; /* maximum rows of logits per call; 0: n_batch, at most 64 MB */
     pi_kernels kernels;
     pi_mode mode;    /* layers without the data that a mode needs run in a lossless one */
     float max_loss;  /* for PI_MODE_AUTO: relative increase of perplexity; default 0.01, 1% */

@@ -231,9 +231,9 @@ typedef struct pi_place_options {
     const char *const *overrides; /* as in pi_context_options, like the next two */
     int32_t n_overrides, cpu_experts, cpu_ffn;
     pi_mode mode;
-    float max_loss;  /* for PI_MODE_AUTO, as in pi_context_options */
-    int32_t n_ctx;   /* positions of the KV cache; 0: the smaller of n_ctx_train and 8192 */
-    int32_t depth;   /* context depth of the predicted token */
+    float max_loss; /* for PI_MODE_AUTO, as in pi_context_options */
+    int32_t n_ctx;  /* positions of the KV cache; 0: the smaller of n_ctx_train and 8192 */
+    int32_t depth;  /* context depth of the predicted token */
     int32_t n_batch, max_batch; /* tokens per ubatch, as in pi_context_options */
     pi_cache_type cache_k, cache_v;
     int32_t n_threads; /* for measuring; 0: physical cores */

@@ -10,12 +10,12 @@
 
 enum {
     N_IN = 1152,
-    REPEATS = 5,        /* the fastest counts */
-    BLOCK_KERNELS = 4,  /* kernels of small_block */
-    BLOCKS = 16,        /* calls of small_block in the program that measures kernels */
-    EXCHANGES = 32,     /* layers in the program that measures exchanges */
-    N_LONG = 7 * N_IN,  /* elements of long messages, which a block's registers hold */
-    CHUNK = 64,         /* elements that a thread takes */
+    REPEATS = 5,       /* the fastest counts */
+    BLOCK_KERNELS = 4, /* kernels of small_block */
+    BLOCKS = 16,       /* calls of small_block in the program that measures kernels */
+    EXCHANGES = 32,    /* layers in the program that measures exchanges */
+    N_LONG = 7 * N_IN, /* elements of long messages, which a block's registers hold */
+    CHUNK = 64,        /* elements that a thread takes */
     WAIT_SECONDS = 10
 };
 

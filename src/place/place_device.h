@@ -82,9 +82,9 @@ pi_status place_option_stays(const model *m, const pi_context_options *o, uint8_
                              pi_error *err);
 
 /* Splits for a model, and the tokens per ubatch: those of `engine`, or up to r->max_batch if a turn
- * (place_prompt.h) is predicted to take less time. `engine` has the options for creating the context. Parts that the GPUs do not
- * support stay on the CPU. Stages may have nothing (place_fit.any). PI_ERR_UNSUPPORTED: the GPUs
- * support no part; the errors of place_fit_create. */
+ * (place_prompt.h) is predicted to take less time. `engine` has the options for creating the
+ * context. Parts that the GPUs do not support stay on the CPU. Stages may have nothing
+ * (place_fit.any). PI_ERR_UNSUPPORTED: the GPUs support no part; the errors of place_fit_create. */
 pi_status place_fit_all(const place_request *r, const model *m, const engine_options *engine,
                         place_gpus_fit *out, pi_error *err);
 /* Whether the GPUs hold all of r->gpu_layers >= 0 layers, with all their neurons, in the stages of

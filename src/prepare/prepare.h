@@ -89,9 +89,9 @@ typedef struct prepare_layer {
     bool keeps_predictor;
     struct {
         uint64_t fc1, fc2, sign, bias;
-    } at;              /* offsets in the spill of the predictor's arrays */
+    } at;                          /* offsets in the spill of the predictor's arrays */
     prepare_magnitudes magnitudes; /* threshold mode only */
-    float cut;         /* threshold mode: see model_layer_sparse; NAN otherwise */
+    float cut;                     /* threshold mode: see model_layer_sparse; NAN otherwise */
 } prepare_layer;
 
 /* A file without a name; NULL until the first write. */

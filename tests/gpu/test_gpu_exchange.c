@@ -317,7 +317,9 @@ static void test_order(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_norm_sends),  CASE_TEST(test_receive_norms),
-    CASE_TEST(test_route_sends), CASE_TEST(test_order),
+    CASE_TEST(test_norm_sends),
+    CASE_TEST(test_receive_norms),
+    CASE_TEST(test_route_sends),
+    CASE_TEST(test_order),
 };
 CASE_MAIN(tests)

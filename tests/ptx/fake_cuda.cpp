@@ -10,8 +10,8 @@
  *   FAKE_CUDA_LOAD_MS=200    how long loading a module takes
  *   FAKE_CUDA_NO_MEMORY=3    the third allocation of device memory and all later ones fail
  *   FAKE_CUDA_LOST=100       GPU 0 is lost at the hundredth kernel: from then on every call fails
- *   FAKE_CUDA_GBPS=500       events count the time in which a GPU loads the lanes' bytes at this rate
- *                            (1e9 bytes per second), instead of the time of the interpreter
+ *   FAKE_CUDA_GBPS=500       events count the time in which a GPU loads the lanes' bytes at this
+ * rate (1e9 bytes per second), instead of the time of the interpreter
  *
  * What kernels may read has to follow the copies and fills of a stream in their order, in recorded
  * programs too; so behind each of them a marker is enqueued, a kernel that only this file knows. */

@@ -638,7 +638,7 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     if (a->n_splits > 1 && (latent || tiled)) merge(s, inner);
     if (turned) turn_back(s, *a);
     if (!a->q8 || by_heads) return;
-    const gpu_quantize quantize = {a->out, a->ldo, (int64_t)a->n_head * a->kv.v_dim, a->n_cols,
-                                   a->q8, nullptr, nullptr};
+    const gpu_quantize quantize = {
+        a->out, a->ldo, (int64_t)a->n_head * a->kv.v_dim, a->n_cols, a->q8, nullptr, nullptr};
     gpu_op_quantize(s, &quantize);
 }

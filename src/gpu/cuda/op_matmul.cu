@@ -71,7 +71,7 @@ void tile_round_columns(gpu_stream *s, gpu_rounding to, const tile_round &a) {
 #if GPU_MMA
     if (to == GPU_ROUND_NOT) return;
     if (to == GPU_ROUND_INT8) {
-        const gpu_quantize q = {a.in.x, a.in.ldx,       a.n, a.in.n_cols, (void *)a.columns.q8,
+        const gpu_quantize q = {a.in.x, a.in.ldx,  a.n, a.in.n_cols, (void *)a.columns.q8,
                                 a.list, a.n_listed};
         if (gpu_stream_tensor_cores(s)) gpu_op_quantize(s, &q);
         return;

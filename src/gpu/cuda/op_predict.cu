@@ -111,7 +111,8 @@ template <class F, int C>
 static __global__ void GPU_BOUNDS(THREADS, MIN_BLOCKS) predict_kernel(predict_args args) {
     gpu_begin();
     GPU_SHARED(predict_shared<F::quantized>, shared);
-    const int AT_ONCE = C == 1 ? ROWS : ROWS / 2; /* rows: more would not stay in registers */
+    /* Rows: more would not stay in registers. */
+    const int AT_ONCE = C == 1 && !gpu_is_low<F>::yes ? ROWS : ROWS / 2;
     const gpu_predict &a = args.predict;
     const int64_t n = a.w.n_in, first = 32 * (int64_t)blockIdx.x + ROWS * gpu_warp();
     for (int r = 0; r < ROWS && first + r < a.w.n_out; r++) {
