@@ -383,7 +383,7 @@ static void test_place(void **state) {
     json_t *root = json_of("$PI place --shape llama-7b --profile rtx-3060-ddr4 --vram-budget 3 "
                            "--json --svg plan.svg");
     assert_members(root, "budget_bytes:i unit:s layers:a head:s kv:s predictor:s gpu_bytes:i "
-                         "cpu_bytes:i gpu_read:n cpu_read:n seconds_per_token:n terms:o");
+                         "cpu_bytes:i gpu_read:n cpu_read:n seconds_per_token:n terms:o prompt:o");
     assert_members(json_object_get(root, "terms"), "always:n gpu:n cpu:n sync:n head:n kv:n");
     const json_t *layers = json_object_get(root, "layers");
     assert_int_equal(json_array_size(layers), 32);
