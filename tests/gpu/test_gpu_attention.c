@@ -122,6 +122,7 @@ static size_t head_size(quant_type type, int dim) {
 typedef struct caches {
     gpu_kv_layout kv;
     int n_cols;
+    float size; /* standard deviation of elements */
     gpu_column cols[MAX_COLS];
     gpu_column *device_cols;
     uint8_t *bytes[MAX_COLS]; /* host copies */
@@ -140,7 +141,7 @@ static size_t aligned(size_t at, quant_type type) {
 
 static caches make_caches(quant_type type_k, quant_type type_v, int dim, int v_dim,
                           const int32_t *pos, int n_cols) {
-    caches s = {.n_cols = n_cols};
+    caches s = {.n_cols = n_cols, .size = 1};
     size_t k = head_size(type_k, dim) * KV_HEADS, v = head_size(type_v, v_dim) * KV_HEADS;
     s.kv = (gpu_kv_layout){.k_row = k,
                            .v_row = v,
@@ -376,7 +377,7 @@ static void fill_cache(caches *s, int c) {
             quant_type type = is_k ? kv->type_k : kv->type_v;
             size_t n = (size_t)(is_k ? kv->head_dim : kv->v_dim);
             float x[GPU_MAX_HEAD];
-            for (size_t i = 0; i < n; i++) x[i] = rng_normal(&the_case.r);
+            for (size_t i = 0; i < n; i++) x[i] = rng_normal(&the_case.r) * s->size;
             uint8_t *at = (uint8_t *)(uintptr_t)head_at(s, c, is_k, p, h % KV_HEADS);
             quant_find((uint32_t)type)->quantize(x, at, (int64_t)n, NULL);
         }
@@ -437,7 +438,8 @@ static void attend(const caches *s, const attention_case *t, int c, int head, co
     case_spread(out, v_dim, s->kv.v_hadamard); /* transformed like queries */
 }
 
-/* Tensor cores round queries, weights, and keys and values of other types than F16 to half. */
+/* Tensor cores round queries, weights, and keys and values of other types than F16 to half; of F32
+ * caches to two halves. */
 static bool in_halves(const attention_case *t, int n_cols) {
     bool f32 = t->type_k == QUANT_F32 || t->type_v == QUANT_F32;
     return !f32 && !t->precise && n_cols > GPU_MAX_COLS;
@@ -503,7 +505,7 @@ static void compare_attention(const caches *all, attention_case t) {
             }
         }
     }
-    /* NMSE: 6.5e-7 in halves, 6e-13 in floats at most in these tests */
+    /* NMSE: 6.5e-7 in halves, 6e-13 in floats, 2e-12 in pairs of halves at most in these tests */
     if (errors > (in_halves(&t, n_cols) ? 1.5e-6 : 1e-11) * squares)
         fail_msg("NMSE %.3g of %d heads of %d, %d columns", errors / squares, n_head, t.dim,
                  n_cols);
@@ -518,10 +520,13 @@ static void check_attention(attention_case t, const int32_t *pos, int n_cols) {
     compare_attention(&s, t);
 }
 
-/* The last columns of up to COLS sessions that end at these positions. */
-static void check_prompt(attention_case t, const int32_t *pos, int n_sessions, int n_cols) {
+/* The last columns of up to COLS sessions that end at these positions. size: of cached elements. */
+static void check_prompt(attention_case t, const int32_t *pos, int n_sessions, int n_cols,
+                         float size) {
     case_teardown(NULL);
-    caches of = make_caches(t.type_k, t.type_v, t.dim, value_dim(&t), pos, n_sessions), s = of;
+    caches of = make_caches(t.type_k, t.type_v, t.dim, value_dim(&t), pos, n_sessions), s;
+    of.size = size;
+    s = of;
     for (int i = 0; i < n_sessions; i++) fill_cache(&of, i);
     s.n_cols = n_cols;
     for (int c = 0; c < n_cols; c++) {
@@ -643,7 +648,7 @@ static void test_attention_prompts(void **state) {
                             .precise = i == 13};
         int n_sessions = 1 + i % COLS;
         int n_cols = n_sessions == 1 ? 60 : i % 2 ? 33 : GPU_MAX_COLS + 1;
-        check_prompt(t, ends[i % 3], n_sessions, t.group > 64 ? GPU_MAX_COLS + 3 : n_cols);
+        check_prompt(t, ends[i % 3], n_sessions, t.group > 64 ? GPU_MAX_COLS + 3 : n_cols, 1);
     }
 }
 
@@ -669,7 +674,31 @@ static void test_attention_prompts_types(void **state) {
                             .softcap = i % 5 == 2 ? 2 : 0,
                             .forms = i % 4 > 1,
                             .v_dim = i % 7 == 6 ? 32 : 0};
-        check_prompt(t, ends[i % 3], 1 + i % COLS, t.group > 32 ? GPU_MAX_COLS + 3 : 19 + i);
+        check_prompt(t, ends[i % 3], 1 + i % COLS, t.group > 32 ? GPU_MAX_COLS + 3 : 19 + i, 1);
+    }
+}
+
+/* F32 caches: two halves per element; of small elements the second ones are often subnormal. Also
+ * heads and pairs of types that stay in floats. */
+static void test_attention_prompts_split(void **state) {
+    (void)state;
+    static const int dims[] = {64, 128, 256, 96, 40, 200, 512}, groups[] = {1, 4, 8, 5, 35};
+    static const int32_t ends[][COLS] = {{299, 129, 683}, {63, 64, 70}, {69, 400, 45}};
+    const char *every = getenv("CASE_EVERY");
+    const int step = every ? (int)strtol(every, NULL, 10) : 1;
+    for (int i = 0; i < 13; i += step) {
+        attention_case t = {.type_k = QUANT_F32,
+                            .type_v = i == 11 ? QUANT_Q8_0 : QUANT_F32,
+                            .dim = i == 11 ? 64 : dims[i % 7],
+                            .group = groups[i % 5],
+                            .n_splits = 1 + i % 3,
+                            .window = i % 3 == 1 ? 50 : 0,
+                            .softcap = i % 5 == 2 ? 2 : 0,
+                            .forms = i % 4 > 1,
+                            .precise = i == 12,
+                            .v_dim = i == 9 ? 32 : 0};
+        check_prompt(t, ends[i % 3], 1 + i % COLS, t.group > 32 ? GPU_MAX_COLS + 3 : 19 + i,
+                     i == 2 || i == 8 ? 1.0f / 64 : 1);
     }
 }
 
@@ -689,7 +718,7 @@ static void test_attention_prompts_wide(void **state) {
                             .softcap = i % 5 == 2 ? 2 : 0,
                             .forms = i % 2,
                             .v_dim = i == 7 ? 136 : 0};
-        check_prompt(t, ends[i % 3], 1 + i % COLS, t.group > 32 ? GPU_MAX_COLS + 3 : 21 + i);
+        check_prompt(t, ends[i % 3], 1 + i % COLS, t.group > 32 ? GPU_MAX_COLS + 3 : 21 + i, 1);
     }
 }
 
@@ -788,7 +817,7 @@ static void test_attention_values(void **state) {
         check_attention(t, lengths[i % 2], COLS);
         static const int32_t ends[COLS] = {299, 129, 400};
         t.type_k = t.type_v = QUANT_F16;
-        check_prompt(t, ends, 1 + i % COLS, 33);
+        check_prompt(t, ends, 1 + i % COLS, 33, 1);
     }
 }
 
@@ -945,6 +974,7 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_attention_more),
     CASE_TEST(test_attention_prompts),
     CASE_TEST(test_attention_prompts_types),
+    CASE_TEST(test_attention_prompts_split),
     CASE_TEST(test_attention_prompts_wide),
     CASE_TEST(test_attention_prompts_weak),
     CASE_TEST(test_attention_wide),

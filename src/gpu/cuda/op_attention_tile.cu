@@ -1,5 +1,5 @@
 /* op_attention_tile.cu: prefill attention on tensor cores (Dao 2023, FlashAttention-2;
- * arXiv 2307.08691), for all types of caches except F32.
+ * arXiv 2307.08691), for all types of caches.
  *
  * A thread block computes 64 queries of one KV head: token by token, the heads that share it. So
  * it reads a tile of keys and values once for 64 queries; blocks of four queries would read it 16
@@ -37,7 +37,17 @@
  * Queries are scaled by a power of two each and rounded to half; keys and values of other types
  * than F16 are rounded to half, the largest ones to 65504; weights (0 to 2^14) are rounded to half;
  * sums are float. A block processes its columns session by session and masks the columns of other
- * sessions. */
+ * sessions.
+ *
+ * F32 caches of heads of up to 256 elements: every factor is the sum of two halves, and a product
+ * of two factors is three products of halves (the fourth is below the rounding of floats):
+ *
+ *   k = hi + lo / 2^11, likewise v: hi is zero below 2^-14, so no half is subnormal in MFMA
+ *   q, scaled to 2^14 to 2^15 = hi + lo, weight p = hi + lo: 2^-14 is 2^-28 of the largest
+ *   q k = qhi khi + qlo khi + (qhi klo) / 2^11, in two sums
+ *   p v = phi vhi + plo vhi + (phi / 2^11) vlo, in one sum
+ *
+ * A tile has 32 keys, 16 for heads of more than 128 elements, which use the form of large heads. */
 #include <assert.h>
 
 #include "gpu_attention.h"
@@ -55,13 +65,16 @@ template <class K_, class V_, int DIM_, bool LATENT = false> struct tile_block {
     typedef V_ V;
     static const int DIM = DIM_;
     static const bool latent = LATENT;
-    static const bool shares = DIM > 256; /* a part sums only its elements' part of the scores */
+    static const bool split = gpu_same<K, gpu_cache_f32>::value; /* two halves per element */
+    /* a part sums only its elements' part of the scores */
+    static const bool shares = DIM > (split ? 128 : 256);
     static const int rows = shares ? 32 : 64;
     /* parts of the values' elements, one wave each */
     static const int parts = shares ? 4 : DIM > 128 ? 2 : 1;
     static const int threads = rows / MMA * GPU_WARP * parts;
     /* per multiprocessor, at least; decoding takes registers */
-    static const int blocks = DIM > 128 ? 1 : DIM > 64 || gpu_same<K, gpu_cache_any>::value ? 2 : 3;
+    static const int blocks =
+        DIM > 128 ? 1 : DIM > 64 || split || gpu_same<K, gpu_cache_any>::value ? 2 : 3;
 };
 
 #if GPU_MMA_HERE
@@ -77,6 +90,8 @@ template <class B> struct tile_shape : B {
     static const int out = B::DIM / B::parts;               /* elements of a result per wave */
     static const int terms = B::shares ? out : B::DIM;      /* terms of a score per wave */
     static const int sums = B::shares ? B::rows * keys : 0; /* exchanged scores per part */
+    static const int halves = B::split ? 2 : 1;             /* per element of queries and caches */
+    static const int weights = B::split ? 3 : 1;            /* forms of a weight, see above */
     static const int line = B::DIM + CHUNK;
     static const int value_line = keys + CHUNK; /* transposed values: line of one element */
     static const int chunks = keys * B::DIM / CHUNK;
@@ -84,10 +99,15 @@ template <class B> struct tile_shape : B {
     /* MLA: two tiles in turn, which are keys and values; AMD: a tile, and its transposed values */
     static const int values = GPU_MMA_TURNS ? B::DIM * value_line : B::latent ? 0 : keys * line;
     static const int tiles = (B::latent && !GPU_MMA_TURNS ? 2 : 1) * keys * line + values;
-    static const int kv = B::rows * line > tiles ? B::rows *line : tiles;
+    static const int kv = halves * (B::rows * line > tiles ? B::rows * line : tiles);
+};
+/* Weights as fragments; of split ones hi, lo, hi / 2^11. */
+template <class B> struct tile_weights {
+    uint32_t f[tile_shape<B>::weights][TIMES][tile_shape<B>::keys / MMA][GPU_MMA_WORDS];
 };
 
-/* The buffer of queries is reused for keys and values. */
+/* The buffer of queries is reused for keys and values. The second halves of queries, keys or values
+ * follow their first halves. */
 template <class B> struct tile_shared {
     typedef tile_shape<B> shape;
     alignas(16) uint16_t kv[shape::kv];
@@ -118,7 +138,7 @@ template <int ROWS> static __device__ __forceinline__ tile_task task_of(const gp
 /* A thread's part of its wave's queries, 16 at a time. In a product, queries are outputs; keys, or
  * elements of values, are columns. */
 template <class B> struct tile_state {
-    uint32_t q[TIMES][tile_shape<B>::terms / MMA][GPU_MMA_KEPT];
+    uint32_t q[tile_shape<B>::halves][TIMES][tile_shape<B>::terms / MMA][GPU_MMA_KEPT];
     float out[TIMES][tile_shape<B>::out / MMA][GPU_MMA_SUMS];
     float m[TIMES][GPU_MMA_OUTS];
     float l[TIMES][GPU_MMA_OUTS]; /* over this thread's columns of scores only */
@@ -144,6 +164,14 @@ static __device__ __forceinline__ float scale_for(float largest) {
     const uint32_t exponent = gpu_float_bits(largest) >> 23;
     if (!(largest < INFINITY) || exponent == 0 || exponent == 254) return 1.0f;
     return gpu_bits_float((254 - exponent) << 23);
+}
+
+#define SPLIT_LOW 2048.0f    /* factor of the second halves of keys and values */
+#define SPLIT_QUERY 16384.0f /* factor of split queries */
+
+/* What half precision leaves of x. */
+static __device__ __forceinline__ float half_rest(float x) {
+    return x - gpu_half_float(gpu_float_half(x));
 }
 
 /* MLA: multiplies a query by the Hadamard matrix of the cache, in the shared memory for scores. */
@@ -183,17 +211,26 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
         const float scale = scale_for(gpu_warp_max(largest));
         uint32_t *to = (uint32_t *)(shared.kv + r * shape::line) + gpu_lane() * per_lane / 2;
         GPU_UNROLL
-        for (int i = 0; i < per_lane; i += 2)
-            to[i / 2] = gpu_half_pair(v[i] * scale, v[i + 1] * scale);
-        if (gpu_lane() == 0) shared.scale[r] = attn_scale_at(a, a.cols[c].pos) / scale;
+        for (int i = 0; i < per_lane; i += 2) {
+            const float more = B::split ? SPLIT_QUERY : 1.0f;
+            const float x = v[i] * scale * more, y = v[i + 1] * scale * more;
+            to[i / 2] = gpu_half_pair(x, y);
+            if constexpr (B::split)
+                to[shape::rows * shape::line / 2 + i / 2] =
+                    gpu_half_pair(half_rest(x), half_rest(y));
+        }
+        if (gpu_lane() == 0)
+            shared.scale[r] = attn_scale_at(a, a.cols[c].pos) / scale *
+                              (B::split ? 1.0f / SPLIT_QUERY : 1.0f);
     }
     gpu_sync();
     GPU_UNROLL
-    for (int i = 0; i < TIMES; i++) {
-        const uint16_t *rows = shared.kv + (wave_row<B>() + MMA * i) * shape::line + wave_term<B>();
+    for (int i = 0; i < shape::halves * TIMES; i++) {
+        const int half = i / TIMES, row = half * shape::rows + wave_row<B>() + MMA * (i % TIMES);
+        const uint16_t *rows = shared.kv + row * shape::line + wave_term<B>();
         GPU_UNROLL
         for (int k = 0; k < shape::terms / MMA; k++)
-            gpu_load_kept(s.q[i][k], rows + MMA * k, shape::line);
+            gpu_load_kept(s.q[half][i % TIMES][k], rows + MMA * k, shape::line);
     }
     gpu_sync();
 }
@@ -226,13 +263,13 @@ template <class C> static __device__ __forceinline__ quant_type type_of(const ti
     return (quant_type)type;
 }
 
-/* Eight elements as halves. `head` and `i` as in gpu_cache.h. */
-template <class C>
-static __device__ __forceinline__ uint4 to_halves(quant_type type, const uint8_t *head, int i,
-                                                  typename C::raw &raw) {
-    const float largest = 65504.0f;
+/* Eight elements as halves, F32 as two halves each. `head` and `i` as in gpu_cache.h. */
+template <class C, int HALVES>
+static __device__ __forceinline__ void to_halves(quant_type type, const uint8_t *head, int i,
+                                                 typename C::raw &raw, uint4 (&to)[HALVES]) {
+    const float largest = 65504.0f, least = 6.103515625e-5f; /* the least normal half */
     if constexpr (gpu_same<C, gpu_cache_f16>::value) {
-        return raw;
+        to[0] = raw;
     } else {
         float v[CHUNK];
         uint32_t w[CHUNK / 2];
@@ -242,8 +279,21 @@ static __device__ __forceinline__ uint4 to_halves(quant_type type, const uint8_t
         for (int e = 0; e < CHUNK; e++) /* NaN stays NaN */
             v[e] = v[e] > largest ? largest : v[e] < -largest ? -largest : v[e];
         GPU_UNROLL
-        for (int e = 0; e < CHUNK; e += 2) w[e / 2] = gpu_half_pair(v[e], v[e + 1]);
-        return {w[0], w[1], w[2], w[3]};
+        for (int half = 0; half < HALVES; half++) {
+            float hi[CHUNK];
+            GPU_UNROLL
+            for (int e = 0; e < CHUNK; e++)
+                hi[e] = HALVES > 1 && half == 0 && fabsf(v[e]) < least ? 0.0f : v[e];
+            GPU_UNROLL
+            for (int e = 0; e < CHUNK; e += 2) w[e / 2] = gpu_half_pair(hi[e], hi[e + 1]);
+            to[half] = {w[0], w[1], w[2], w[3]};
+            if (half + 1 == HALVES) continue;
+            GPU_UNROLL
+            for (int e = 0; e < CHUNK; e++) {
+                const uint32_t first = w[e / 2] >> 16 * (e % 2) & 0xffffu;
+                v[e] = (v[e] - gpu_half_float((uint16_t)first)) * SPLIT_LOW;
+            }
+        }
     }
 }
 
@@ -272,8 +322,14 @@ template <class B, class C> struct tile_lines {
         for (int i = 0; i < shape::copies; i++) {
             const int line = chunk(i) / (B::DIM / CHUNK), at = chunk(i) % (B::DIM / CHUNK);
             if (line >= shape::keys) continue;
-            const uint4 v = to_halves<C>(type_of<C>(from), from.head(line), from.eight(at), raw[i]);
-            *(uint4 *)__builtin_assume_aligned(to + line * shape::line + at * CHUNK, 16) = v;
+            uint4 v[shape::halves];
+            to_halves<C>(type_of<C>(from), from.head(line), from.eight(at), raw[i], v);
+            GPU_UNROLL
+            for (int half = 0; half < shape::halves; half++) {
+                const int row = half * shape::keys + line;
+                *(uint4 *)__builtin_assume_aligned(to + row * shape::line + at * CHUNK, 16) =
+                    v[half];
+            }
         }
     }
 };
@@ -356,11 +412,19 @@ template <class B, class C> struct tile_values {
             C::load(from.type, from.head(key() + i), from.eight(eight()), raw[i]);
     }
     __device__ __forceinline__ void end(const tile_source &from, uint16_t *to) {
-        uint4 v[shape::copies];
+        uint4 v[shape::halves][shape::copies];
         GPU_UNROLL
-        for (int i = 0; i < shape::copies; i++)
-            v[i] = to_halves<C>(from.type, from.head(key() + i), from.eight(eight()), raw[i]);
-        turn(v, to + eight() * CHUNK * shape::value_line + key(), shape::value_line);
+        for (int i = 0; i < shape::copies; i++) {
+            uint4 one[shape::halves];
+            to_halves<C>(from.type, from.head(key() + i), from.eight(eight()), raw[i], one);
+            GPU_UNROLL
+            for (int half = 0; half < shape::halves; half++) v[half][i] = one[half];
+        }
+        GPU_UNROLL
+        for (int half = 0; half < shape::halves; half++) {
+            const int row = half * B::DIM + eight() * CHUNK;
+            turn(v[half], to + row * shape::value_line + key(), shape::value_line);
+        }
     }
 };
 #else
@@ -406,35 +470,48 @@ static __device__ __forceinline__ void share_scores(tile_shared<B> &shared,
 }
 
 /* Converts the scores of a tile's keys, from position `first` on, to weights: 0 for positions that
- * a row does not attend to. Rescales earlier results. p: the weights as halves. */
+ * a row does not attend to. Rescales earlier results. */
 template <class B>
 static __device__ __forceinline__ void
 weigh_tile(const gpu_attention &a, tile_shared<B> &shared, const uint16_t *keys, uint32_t first,
-           tile_state<B> &s, uint32_t (&p)[TIMES][tile_shape<B>::keys / MMA][GPU_MMA_WORDS]) {
+           tile_state<B> &s, tile_weights<B> &p) {
     typedef tile_shape<B> shape;
     const int n_times = shape::keys / MMA, columns = GPU_MMA_SUMS / GPU_MMA_OUTS;
     float w[TIMES][shape::keys / MMA][GPU_MMA_SUMS];
+    float low[TIMES][shape::keys / MMA][GPU_MMA_SUMS]; /* split: products of klo */
     GPU_UNROLL
     for (int t = 0; t < TIMES; t++) {
         GPU_UNROLL
         for (int j = 0; j < n_times; j++) {
             GPU_UNROLL
-            for (int i = 0; i < GPU_MMA_SUMS; i++) w[t][j][i] = 0.0f;
+            for (int i = 0; i < GPU_MMA_SUMS; i++) w[t][j][i] = low[t][j][i] = 0.0f;
         }
     }
     GPU_UNROLL
     for (int k = 0; k < shape::terms / MMA; k++) {
-        uint32_t q[TIMES][GPU_MMA_WORDS];
+        uint32_t q[shape::halves][TIMES][GPU_MMA_WORDS];
         GPU_UNROLL
-        for (int t = 0; t < TIMES; t++) gpu_kept(q[t], s.q[t][k]);
+        for (int i = 0; i < shape::halves * TIMES; i++)
+            gpu_kept(q[i / TIMES][i % TIMES], s.q[i / TIMES][i % TIMES][k]);
         GPU_UNROLL
         for (int j = 0; j < n_times; j++) {
+            const uint16_t *at = keys + j * MMA * shape::line + wave_term<B>() + MMA * k;
             uint32_t b[GPU_MMA_WORDS];
-            gpu_load_fragment_b(b, keys + j * MMA * shape::line + wave_term<B>() + MMA * k,
-                                shape::line);
+            gpu_load_fragment_b(b, at, shape::line);
             GPU_UNROLL
-            for (int t = 0; t < TIMES; t++) gpu_multiply_f16(w[t][j], q[t], b);
+            for (int i = 0; i < shape::halves * TIMES; i++)
+                gpu_multiply_f16(w[i % TIMES][j], q[i / TIMES][i % TIMES], b);
+            if constexpr (B::split) {
+                gpu_load_fragment_b(b, at + shape::keys * shape::line, shape::line);
+                GPU_UNROLL
+                for (int t = 0; t < TIMES; t++) gpu_multiply_f16(low[t][j], q[0][t], b);
+            }
         }
+    }
+    GPU_UNROLL
+    for (int i = 0; B::split && i < TIMES * n_times * GPU_MMA_SUMS; i++) {
+        const int t = i / GPU_MMA_SUMS / n_times, j = i / GPU_MMA_SUMS % n_times;
+        w[t][j][i % GPU_MMA_SUMS] += low[t][j][i % GPU_MMA_SUMS] * (1.0f / SPLIT_LOW);
     }
     if constexpr (shape::shares) share_scores<B>(shared, w);
     GPU_UNROLL
@@ -483,9 +560,19 @@ weigh_tile(const gpu_attention &a, tile_shared<B> &shared, const uint16_t *keys,
         }
         GPU_UNROLL
         for (int j = 0; j < n_times; j++) {
-            gpu_sums_fragment(p[t][j], w[t][j]);
+            gpu_sums_fragment(p.f[0][t][j], w[t][j]);
+            if constexpr (B::split) {
+                float rest[GPU_MMA_SUMS];
+                GPU_UNROLL
+                for (int i = 0; i < GPU_MMA_SUMS; i++) rest[i] = half_rest(w[t][j][i]);
+                gpu_sums_fragment(p.f[1][t][j], rest);
+                GPU_UNROLL
+                for (int i = 0; i < GPU_MMA_SUMS; i++) w[t][j][i] *= 1.0f / SPLIT_LOW;
+                gpu_sums_fragment(p.f[2][t][j], w[t][j]);
+            }
 #if defined(GPU_HIP)
-            gpu_hold(p[t][j]); /* else clang would keep w to convert it later */
+            GPU_UNROLL /* else clang would keep w to convert it later */
+            for (int i = 0; i < shape::weights; i++) gpu_hold(p.f[i][t][j]);
 #endif
         }
     }
@@ -493,24 +580,31 @@ weigh_tile(const gpu_attention &a, tile_shared<B> &shared, const uint16_t *keys,
 
 /* out += p times the tile's values. */
 template <class B>
-static __device__ __forceinline__ void
-sum_tile(const uint16_t *values,
-         const uint32_t (&p)[TIMES][tile_shape<B>::keys / MMA][GPU_MMA_WORDS], tile_state<B> &s) {
+static __device__ __forceinline__ void sum_tile(const uint16_t *values, const tile_weights<B> &p,
+                                                tile_state<B> &s) {
     typedef tile_shape<B> shape;
     const int first = wave_part<B>() * shape::out;
     GPU_UNROLL
     for (int k = 0; k < shape::keys / MMA; k++) {
         GPU_UNROLL
         for (int j = 0; j < shape::out / MMA; j++) {
-            uint32_t b[GPU_MMA_WORDS];
-#if GPU_MMA_TURNS
-            gpu_load_fragment_b(b, values + (first + MMA * j) * shape::value_line + MMA * k,
-                                shape::value_line);
-#else
-            gpu_load_fragment_tb(b, values + MMA * k * shape::line + first + MMA * j, shape::line);
-#endif
             GPU_UNROLL
-            for (int t = 0; t < TIMES; t++) gpu_multiply_f16(s.out[t][j], p[t][k], b);
+            for (int half = 0; half < shape::halves; half++) {
+                const uint16_t *at = values + half * shape::values;
+                uint32_t b[GPU_MMA_WORDS];
+#if GPU_MMA_TURNS
+                gpu_load_fragment_b(b, at + (first + MMA * j) * shape::value_line + MMA * k,
+                                    shape::value_line);
+#else
+                gpu_load_fragment_tb(b, at + MMA * k * shape::line + first + MMA * j, shape::line);
+#endif
+                GPU_UNROLL
+                for (int t = 0; t < TIMES; t++) {
+                    gpu_multiply_f16(s.out[t][j], p.f[2 * half][t][k], b);
+                    if constexpr (B::split)
+                        if (half == 0) gpu_multiply_f16(s.out[t][j], p.f[1][t][k], b);
+                }
+            }
         }
     }
 #if defined(GPU_HIP)
@@ -544,7 +638,7 @@ static __device__ __forceinline__ void attend_latent(const gpu_attention &a, con
     typedef tile_shape<B> shape;
     const int size = shape::keys * shape::line;
     tile_lines<B, typename B::K> copy;
-    uint32_t p[TIMES][shape::keys / MMA][GPU_MMA_WORDS];
+    tile_weights<B> p;
     tile_source tile = tile_at(k, from, to - from);
     copy.begin(tile, shared.kv);
     copy.end(tile, shared.kv);
@@ -577,10 +671,10 @@ static __device__ __forceinline__ void
 attend_heads(const gpu_attention &a, const tile_source &k, const tile_source &v, uint32_t from,
              uint32_t to, tile_shared<B> &shared, tile_state<B> &s) {
     typedef tile_shape<B> shape;
-    uint16_t *keys = shared.kv, *values = shared.kv + shape::keys * shape::line;
+    uint16_t *keys = shared.kv, *values = keys + shape::halves * shape::keys * shape::line;
     tile_lines<B, typename B::K> next_keys;
     tile_values<B, typename B::V> on_way;
-    uint32_t p[TIMES][shape::keys / MMA][GPU_MMA_WORDS];
+    tile_weights<B> p;
     tile_source tile = tile_at(k, from, to - from);
     next_keys.begin(tile, keys);
     next_keys.end(tile, keys);
@@ -728,6 +822,17 @@ template <class K, class V> static void launch_types(gpu_stream *s, const gpu_at
         launch<tile_block<K, V, GPU_MAX_HEAD>>(s, a);
 }
 
+/* Larger heads would take 66 KiB of shared memory. */
+static void launch_split(gpu_stream *s, const gpu_attention &a) {
+    assert(a.kv.head_dim <= 256);
+    if (a.kv.head_dim <= 64)
+        launch<tile_block<gpu_cache_f32, gpu_cache_f32, 64>>(s, a);
+    else if (a.kv.head_dim <= 128)
+        launch<tile_block<gpu_cache_f32, gpu_cache_f32, 128>>(s, a);
+    else
+        launch<tile_block<gpu_cache_f32, gpu_cache_f32, 256>>(s, a);
+}
+
 /* Elements from head_dim on are zero in queries, and are not stored. */
 static void launch_latent(gpu_stream *s, const gpu_attention &a) {
     assert(a.kv.n_head_kv == 1 && a.kv.v_dim == a.kv.head_dim && !a.gate);
@@ -743,8 +848,11 @@ bool gpu_attention_tiled(gpu_stream *s, const gpu_attention &a) {
     const bool latent = a.kv.v_row == 0;
     const quant_type k = a.kv.type_k, v = latent ? k : a.kv.type_v;
     if (a.precise || a.n_cols <= GPU_MAX_COLS || !gpu_stream_tensor_cores(s)) return false;
-    if (k == QUANT_F32 || v == QUANT_F32) return false;
-    if (latent)
+    const bool f32 = k == QUANT_F32 || v == QUANT_F32;
+    if (f32 && (latent || k != v || a.kv.head_dim > 256)) return false;
+    if (f32)
+        launch_split(s, a);
+    else if (latent)
         launch_latent(s, a);
     else if (k == v && k == QUANT_F16)
         launch_types<gpu_cache_f16, gpu_cache_f16>(s, a);
