@@ -42,12 +42,15 @@
  * F32 caches of heads of up to 256 elements: every factor is the sum of two halves, and a product
  * of two factors is three products of halves (the fourth is below the rounding of floats):
  *
- *   k = hi + lo / 2^11, likewise v: hi is zero below 2^-14, so no half is subnormal in MFMA
- *   q, scaled to 2^14 to 2^15 = hi + lo, weight p = hi + lo: 2^-14 is 2^-28 of the largest
+ *   k = khi + klo / 2^11, likewise v; hi is never subnormal: below 2^-14 it is zero
+ *   q = qhi + qlo, its largest element scaled to [2^14, 2^15); likewise p, at most 2^14
  *   q k = qhi khi + qlo khi + (qhi klo) / 2^11, in two sums
  *   p v = phi vhi + plo vhi + (phi / 2^11) vlo, in one sum
  *
- * A tile has 32 keys, 16 for heads of more than 128 elements, which use the form of large heads. */
+ * Where MFMA flushes subnormal lo, errors are at most 2^-25 of k and v, 2^-28 of the largest q and
+ * p. A tile has 32 keys (AMD: 16 for heads of more than 64 elements); heads of more than 128
+ * elements use the form of large heads. On sm_80 blocks for heads of 64, 128 and 256 elements use
+ * 19, 35 and 42 KiB of shared memory, 182, 254 and 160 registers; on AMD 20, 38 and 49 KiB. */
 #include <assert.h>
 
 #include "gpu_attention.h"
@@ -86,7 +89,9 @@ enum { WAVE_ROWS = MMA * GPU_MMA_LANES / GPU_WARP, TIMES = WAVE_ROWS / MMA };
 template <class B> struct tile_shape : B {
     static const bool half = gpu_same<typename B::K, gpu_cache_f16>::value;
     /* keys per tile */
-    static const int keys = B::shares ? 16 : B::DIM > 128 || GPU_MMA_TURNS || !half ? 32 : 64;
+    static const int keys = B::shares || (B::split && GPU_MMA_TURNS && B::DIM > 64) ? 16
+                            : B::DIM > 128 || GPU_MMA_TURNS || !half                ? 32
+                                                                                    : 64;
     static const int out = B::DIM / B::parts;               /* elements of a result per wave */
     static const int terms = B::shares ? out : B::DIM;      /* terms of a score per wave */
     static const int sums = B::shares ? B::rows * keys : 0; /* exchanged scores per part */
@@ -278,22 +283,19 @@ static __device__ __forceinline__ void to_halves(quant_type type, const uint8_t 
         GPU_UNROLL
         for (int e = 0; e < CHUNK; e++) /* NaN stays NaN */
             v[e] = v[e] > largest ? largest : v[e] < -largest ? -largest : v[e];
-        GPU_UNROLL
-        for (int half = 0; half < HALVES; half++) {
-            float hi[CHUNK];
+        if constexpr (HALVES > 1) {
+            GPU_UNROLL
+            for (int e = 0; e < CHUNK; e += 2)
+                w[e / 2] = gpu_half_pair(fabsf(v[e]) < least ? 0.0f : v[e],
+                                         fabsf(v[e + 1]) < least ? 0.0f : v[e + 1]);
+            to[0] = {w[0], w[1], w[2], w[3]};
             GPU_UNROLL
             for (int e = 0; e < CHUNK; e++)
-                hi[e] = HALVES > 1 && half == 0 && fabsf(v[e]) < least ? 0.0f : v[e];
-            GPU_UNROLL
-            for (int e = 0; e < CHUNK; e += 2) w[e / 2] = gpu_half_pair(hi[e], hi[e + 1]);
-            to[half] = {w[0], w[1], w[2], w[3]};
-            if (half + 1 == HALVES) continue;
-            GPU_UNROLL
-            for (int e = 0; e < CHUNK; e++) {
-                const uint32_t first = w[e / 2] >> 16 * (e % 2) & 0xffffu;
-                v[e] = (v[e] - gpu_half_float((uint16_t)first)) * SPLIT_LOW;
-            }
+                v[e] = (v[e] - gpu_half_float(w[e / 2] >> 16 * (e % 2) & 0xffffu)) * SPLIT_LOW;
         }
+        GPU_UNROLL
+        for (int e = 0; e < CHUNK; e += 2) w[e / 2] = gpu_half_pair(v[e], v[e + 1]);
+        to[HALVES - 1] = {w[0], w[1], w[2], w[3]};
     }
 }
 
@@ -362,13 +364,15 @@ template <class B> struct tile_lines<B, gpu_cache_f16> {
 };
 
 #if GPU_MMA_TURNS
-/* Transposes eight elements of N keys, and stores them in lines of elements. */
-template <int N>
-static __device__ __forceinline__ void turn(const uint4 (&v)[N], uint16_t *to, int line) {
+/* Transposes eight elements of N keys, and stores them in lines of elements. half: of each. */
+template <int N, int HALVES>
+static __device__ __forceinline__ void turn(const uint4 (&v)[N][HALVES], int half, uint16_t *to,
+                                            int line) {
     uint32_t w[N][CHUNK / 2], turned[N / 2];
     GPU_UNROLL
     for (int i = 0; i < N; i++)
-        w[i][0] = v[i].x, w[i][1] = v[i].y, w[i][2] = v[i].z, w[i][3] = v[i].w;
+        w[i][0] = v[i][half].x, w[i][1] = v[i][half].y, w[i][2] = v[i][half].z,
+        w[i][3] = v[i][half].w;
     GPU_UNROLL
     for (int e = 0; e < CHUNK; e++, to += line) {
         GPU_UNROLL
@@ -386,12 +390,12 @@ static __device__ __forceinline__ void turn_rows(const uint16_t *rows, uint16_t 
     const int at_once = 4, blocks = shape::keys / at_once; /* keys of a thread */
     for (int i = (int)threadIdx.x; i < blocks * B::DIM / CHUNK; i += shape::threads) {
         const int key = i % blocks * at_once, at = i / blocks * CHUNK;
-        uint4 v[at_once];
+        uint4 v[at_once][1];
         GPU_UNROLL
         for (int j = 0; j < at_once; j++)
-            v[j] = *(const uint4 *)__builtin_assume_aligned(rows + (key + j) * shape::line + at,
+            v[j][0] = *(const uint4 *)__builtin_assume_aligned(rows + (key + j) * shape::line + at,
                                                             16);
-        turn(v, to + at * shape::value_line + key, shape::value_line);
+        turn(v, 0, to + at * shape::value_line + key, shape::value_line);
     }
 }
 
@@ -412,18 +416,14 @@ template <class B, class C> struct tile_values {
             C::load(from.type, from.head(key() + i), from.eight(eight()), raw[i]);
     }
     __device__ __forceinline__ void end(const tile_source &from, uint16_t *to) {
-        uint4 v[shape::halves][shape::copies];
+        uint4 v[shape::copies][shape::halves];
         GPU_UNROLL
-        for (int i = 0; i < shape::copies; i++) {
-            uint4 one[shape::halves];
-            to_halves<C>(from.type, from.head(key() + i), from.eight(eight()), raw[i], one);
-            GPU_UNROLL
-            for (int half = 0; half < shape::halves; half++) v[half][i] = one[half];
-        }
+        for (int i = 0; i < shape::copies; i++)
+            to_halves<C>(from.type, from.head(key() + i), from.eight(eight()), raw[i], v[i]);
         GPU_UNROLL
         for (int half = 0; half < shape::halves; half++) {
             const int row = half * B::DIM + eight() * CHUNK;
-            turn(v[half], to + row * shape::value_line + key(), shape::value_line);
+            turn(v, half, to + row * shape::value_line + key(), shape::value_line);
         }
     }
 };
