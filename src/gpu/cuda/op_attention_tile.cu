@@ -76,8 +76,9 @@ template <class K_, class V_, int DIM_, bool LATENT = false> struct tile_block {
     static const int parts = shares ? 4 : DIM > 128 ? 2 : 1;
     static const int threads = rows / MMA * GPU_WARP * parts;
     /* per multiprocessor, at least; decoding takes registers */
-    static const int blocks =
-        DIM > 128 ? 1 : DIM > 64 || split || gpu_same<K, gpu_cache_any>::value ? 2 : 3;
+    static const int blocks = DIM > 128                                                ? 1
+                              : DIM > 64 || split || gpu_same<K, gpu_cache_any>::value ? 2
+                                                                                       : 3;
 };
 
 #if GPU_MMA_HERE
@@ -171,7 +172,7 @@ static __device__ __forceinline__ float scale_for(float largest) {
     return gpu_bits_float((254 - exponent) << 23);
 }
 
-#define SPLIT_LOW 2048.0f    /* factor of the second halves of keys and values */
+#define SPLIT_LOW   2048.0f  /* factor of the second halves of keys and values */
 #define SPLIT_QUERY 16384.0f /* factor of split queries */
 
 /* What half precision leaves of x. */
@@ -221,8 +222,8 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
             const float x = v[i] * scale * more, y = v[i + 1] * scale * more;
             to[i / 2] = gpu_half_pair(x, y);
             if constexpr (B::split)
-                to[shape::rows * shape::line / 2 + i / 2] =
-                    gpu_half_pair(half_rest(x), half_rest(y));
+                to[shape::rows * shape::line / 2 + i / 2] = gpu_half_pair(half_rest(x),
+                                                                          half_rest(y));
         }
         if (gpu_lane() == 0)
             shared.scale[r] = attn_scale_at(a, a.cols[c].pos) / scale *
@@ -329,8 +330,8 @@ template <class B, class C> struct tile_lines {
             GPU_UNROLL
             for (int half = 0; half < shape::halves; half++) {
                 const int row = half * shape::keys + line;
-                *(uint4 *)__builtin_assume_aligned(to + row * shape::line + at * CHUNK, 16) =
-                    v[half];
+                *(uint4 *)__builtin_assume_aligned(to + row * shape::line + at * CHUNK,
+                                                   16) = v[half];
             }
         }
     }
@@ -394,7 +395,7 @@ static __device__ __forceinline__ void turn_rows(const uint16_t *rows, uint16_t 
         GPU_UNROLL
         for (int j = 0; j < at_once; j++)
             v[j][0] = *(const uint4 *)__builtin_assume_aligned(rows + (key + j) * shape::line + at,
-                                                            16);
+                                                               16);
         turn(v, 0, to + at * shape::value_line + key, shape::value_line);
     }
 }
@@ -472,9 +473,9 @@ static __device__ __forceinline__ void share_scores(tile_shared<B> &shared,
 /* Converts the scores of a tile's keys, from position `first` on, to weights: 0 for positions that
  * a row does not attend to. Rescales earlier results. */
 template <class B>
-static __device__ __forceinline__ void
-weigh_tile(const gpu_attention &a, tile_shared<B> &shared, const uint16_t *keys, uint32_t first,
-           tile_state<B> &s, tile_weights<B> &p) {
+static __device__ __forceinline__ void weigh_tile(const gpu_attention &a, tile_shared<B> &shared,
+                                                  const uint16_t *keys, uint32_t first,
+                                                  tile_state<B> &s, tile_weights<B> &p) {
     typedef tile_shape<B> shape;
     const int n_times = shape::keys / MMA, columns = GPU_MMA_SUMS / GPU_MMA_OUTS;
     float w[TIMES][shape::keys / MMA][GPU_MMA_SUMS];
@@ -571,7 +572,8 @@ weigh_tile(const gpu_attention &a, tile_shared<B> &shared, const uint16_t *keys,
                 gpu_sums_fragment(p.f[2][t][j], w[t][j]);
             }
 #if defined(GPU_HIP)
-            GPU_UNROLL /* else clang would keep w to convert it later */
+            /* else clang would keep w to convert it later */
+            GPU_UNROLL
             for (int i = 0; i < shape::weights; i++) gpu_hold(p.f[i][t][j]);
 #endif
         }
