@@ -2,13 +2,13 @@
 # since a spilled register is memory traffic in kernels that are bound by memory. Exceptions, as
 # architectures, a part of the kernel's name, and bytes:
 #   - Turing has no asynchronous copies: registers hold the keys or values on their way, and prefill
-#     attention lacks up to 11 of 255.
+#     attention lacks up to 14 of 255.
 #   - For some kernels ptxas chooses more blocks per multiprocessor, with fewer registers: the product
 #     of Q2_K and Q3_K experts gets 80, needs 122; the recurrent state gets 96, needs 165.
 #   - Limits of registers by the blocks that kernels ask for, on sm_120: prefill products of Q2_K, Q3_K
 #     and Q8_0 (168), attention over F32 caches with heads of 512 (128).
 #   -DPTXAS= -DFILES=pattern -DARCH=80
-set(exceptions "75 11tile_kernel 44"
+set(exceptions "75 11tile_kernel 56"
     "[0-9]+ 13expert_kernelI9gpu_q23_kILb1E 8" "(90|100) 12recur_kernelILi4ELi4E 16"
     "120 13matmul_kernelI(9gpu_q23_k|8gpu_q8_0) 12"
     "120 16attention_kernelI13gpu_cache_f32S0_Li2ELi512E 8")
