@@ -241,7 +241,11 @@ template <class F> struct tile_int8 {
         GPU_UNROLL
         for (int n = 0; n < TILE_COLS / MMA; n++) {
             column_part &c = columns[n % 2], &next = columns[(n + ahead) % 2];
+#if defined(GPU_HIP) /* behind `break` clang would move products, with all operands alive */
             if (n * MMA >= n_cols) continue;
+#else
+            if (n * MMA >= n_cols) break;
+#endif
             if (n + ahead < TILE_COLS / MMA) load(shared, turn, h, n + ahead, next);
             GPU_UNROLL
             for (int p = 0; p < parts; p++) {
