@@ -67,7 +67,7 @@ static __device__ __forceinline__ void gpu_load4_of(const float *x, int64_t at, 
 static __device__ __forceinline__ void gpu_norm_load(const gpu_norm &a, const float *x,
                                                      int64_t base, gpu_norm_held &held) {
     GPU_UNROLL
-    for (int s = 0; s < GPU_NORM_HELD; s++)
+    for (int s = 0; s < GPU_NORM_HELD && x; s++) /* x NULL: only weights */
         gpu_load4_of(x, gpu_norm_place(base, s), a.n, held.x[s]);
     if (!a.w) return;
     GPU_UNROLL

@@ -212,8 +212,10 @@ static __global__ void __launch_bounds__(GPU_NORM_THREADS)
     GPU_SHARED(receive_shared, shared);
     const gpu_receive &r = a.receive.r;
     const int64_t c = blockIdx.x;
+    const float *x = r.set ? nullptr
+                           : r.y + c * r.ldy; /* the message replaces a column that is set */
     gpu_norm_held held;
-    gpu_norm_load(a.norm.norm, r.y + c * r.ldy, 0, held);
+    gpu_norm_load(a.norm.norm, x, 0, held);
     if (threadIdx.x == 0) {
         const bool idle = gpu_is_idle(r.idle, r.n_cols);
         shared.arrived = idle || wait_for(a.receive);
@@ -221,8 +223,9 @@ static __global__ void __launch_bounds__(GPU_NORM_THREADS)
     }
     gpu_sync();
     if (!shared.arrived) return;
+    if (shared.empty && !x) gpu_norm_load(a.norm.norm, r.y + c * r.ldy, 0, held);
     for (int64_t base = 0; !shared.empty && base < r.n; base += gpu_norm_step()) {
-        if (r.n > gpu_norm_step()) gpu_norm_load(a.norm.norm, r.y + c * r.ldy, base, held);
+        if (r.n > gpu_norm_step()) gpu_norm_load(a.norm.norm, x, base, held);
         add_message(r, c, base, held);
     }
     gpu_norm_column(a.norm, c, held, shared.norm);
