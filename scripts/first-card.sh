@@ -400,8 +400,8 @@ if limited 60 place-measure "$program" place -m "$model" --device "$device" --me
         printf "CPU %s\tGB/s\t0\t%g\tshown\n", $1, $2 } /"gpu": / { exit }' "$profile" >>"$figures"
     # With these rates neurons are split between the devices; those of a simulated GPU mean nothing.
     if [ -n "$rehearse" ]; then
-        awk '/"gpu": / { gpu = 1 } /_gbps"/ { sub(/: .*/, gpu ? ": 1000," : ": 10,") }
-            /"step_us"/ { sub(/: .*/, ": 0") } /"sync_us"/ { sub(/: .*/, ": 0.1") } { print }' "$profile" >"$profile.new" &&
+        awk '/"gpu": / { gpu = 1 } /_gbps"/ { sub(/: [^,]*/, gpu ? ": 1000" : ": 10") }
+            /"step_us"/ { sub(/: [^,]*/, ": 0") } /"sync_us"/ { sub(/: [^,]*/, ": 0.1") } { print }' "$profile" >"$profile.new" &&
             mv "$profile.new" "$profile"
     fi
 else

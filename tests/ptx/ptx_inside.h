@@ -53,18 +53,18 @@ struct ptx_insn {
 /* ---- memory (ptx_memory.c) ------------------------------------------------------------------- */
 
 /* The last writer or reader of a byte. From the upper bits: epoch (a block between two barriers),
- * warp, number of its warp operations in the epoch, lane, whether several blocks of the launch read
- * the byte, whether atomically. 0: nobody. */
+ * warp, number of its warp operations in the epoch, lane, flags. 0: nobody. */
 typedef uint64_t ptx_tag;
 enum {
-    TAG_LANE_SHIFT = 2,
+    TAG_LANE_SHIFT = 3,
     TAG_STEP_SHIFT = TAG_LANE_SHIFT + 6,
-    TAG_WARP_SHIFT = TAG_STEP_SHIFT + 19,
+    TAG_WARP_SHIFT = TAG_STEP_SHIFT + 18,
     TAG_EPOCH_SHIFT = TAG_WARP_SHIFT + 5,
     TAG_ATOMIC = 1,
-    TAG_BLOCKS = 2,
+    TAG_BLOCKS = 2,   /* several blocks of the launch have read the byte */
+    TAG_RELEASED = 4, /* all of these but the last one then released their reads */
     TAG_LANES = WARP << TAG_LANE_SHIFT, /* added to a lane: several lanes of the warp */
-    TAG_MAX_STEP = (1 << 19) - 1,
+    TAG_MAX_STEP = (1 << 18) - 1,
     TAG_MAX_WARP = 31,        /* instead of a warp: several warps */
     TAG_SEVERAL = UINT16_MAX, /* instead of a thread or a block, in reports */
     TAG_HOST = 1              /* of epoch 0 */
@@ -135,6 +135,10 @@ void ptx_order_fence(ptx_order *o, uint32_t thread, uint32_t epoch);
 /* Whether an access of the running block is not ordered after an earlier access by another block of
  * this launch; *block: the earlier block. */
 bool ptx_order_conflict(const ptx_order *o, ptx_tag before, ptx_tag now, uint32_t *block);
+/* Whether the block of an earlier access released it, in its first release at the latest. */
+bool ptx_order_released(const ptx_order *o, ptx_tag before);
+/* Whether the running block has acquired a release of each of the launch's earlier blocks. */
+bool ptx_order_knows_all(const ptx_order *o, ptx_tag now);
 
 /* ---- code (ptx_parse.c) ---------------------------------------------------------------------- */
 

@@ -135,7 +135,9 @@ static bool conflicts(const ptx_order *o, ptx_tag before, ptx_tag now, ptx_other
     other->thread = ptx_thread_of(before);
     other->elsewhere = true;
     other->block = TAG_SEVERAL;
-    if (before & TAG_BLOCKS && before >= o->first) return true;
+    if (before & TAG_BLOCKS && before >= o->first &&
+        !(before & TAG_RELEASED && ptx_order_knows_all(o, now)))
+        return true;
     if (before >= o->first && before < o->begun)
         return ptx_order_conflict(o, before, now, &other->block);
     other->elsewhere = false;
@@ -153,7 +155,12 @@ uint32_t ptx_thread_of(ptx_tag tag) {
 /* Merges a read with the earlier reads: a later write must be ordered with all of them. */
 static ptx_tag merged(const ptx_order *o, ptx_tag before, ptx_tag now) {
     if (before < o->first) return now;
-    now |= before < o->begun ? (ptx_tag)TAG_BLOCKS : before & TAG_BLOCKS;
+    if (before >= o->begun)
+        now |= before & (TAG_BLOCKS | TAG_RELEASED);
+    else if ((before & TAG_RELEASED || !(before & TAG_BLOCKS)) && ptx_order_released(o, before))
+        now |= TAG_BLOCKS | TAG_RELEASED;
+    else
+        now |= TAG_BLOCKS;
     if (!same_epoch(before, now) && !(now & TAG_BLOCKS)) return now;
     if (!same_warp(before, now))
         now |= (ptx_tag)TAG_MAX_WARP << TAG_WARP_SHIFT;

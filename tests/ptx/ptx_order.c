@@ -73,21 +73,47 @@ static const ptx_span *span_of(const ptx_order *o, uint32_t epoch) {
     return from < o->n_spans && o->spans[from].first <= epoch ? &o->spans[from] : NULL;
 }
 
-bool ptx_order_conflict(const ptx_order *o, ptx_tag before, ptx_tag now, uint32_t *block) {
+static bool releases(const ptx_release *r, ptx_tag before) {
     const uint32_t epoch = (uint32_t)(before >> TAG_EPOCH_SHIFT);
-    const uint32_t now_epoch = (uint32_t)(now >> TAG_EPOCH_SHIFT);
-    const ptx_span *span = span_of(o, epoch);
+    return epoch < r->fenced || (epoch == r->fenced && ptx_thread_of(before) == r->thread);
+}
+
+static bool is_known(const ptx_acquire *a, ptx_tag now) {
+    const uint32_t epoch = (uint32_t)(now >> TAG_EPOCH_SHIFT);
+    return a->since != 0 &&
+           (epoch > a->since || (epoch == a->since && ptx_thread_of(now) == a->thread));
+}
+
+bool ptx_order_conflict(const ptx_order *o, ptx_tag before, ptx_tag now, uint32_t *block) {
+    const ptx_span *span = span_of(o, (uint32_t)(before >> TAG_EPOCH_SHIFT));
     if (!span) return false; /* another launch: ordered by streams and events */
     *block = span->block;
     for (size_t i = 0; i < o->n_acquires; i++) {
         const ptx_acquire *a = &o->acquires[i];
-        const ptx_release *r = &a->of;
-        const bool released = epoch < r->fenced ||
-                              (epoch == r->fenced && ptx_thread_of(before) == r->thread);
-        const bool known = a->since != 0 &&
-                           (now_epoch > a->since ||
-                            (now_epoch == a->since && ptx_thread_of(now) == a->thread));
-        if (r->block == span->block && released && known) return false;
+        if (a->of.block == span->block && releases(&a->of, before) && is_known(a, now))
+            return false;
     }
     return true;
+}
+
+bool ptx_order_released(const ptx_order *o, ptx_tag before) {
+    const ptx_span *span = span_of(o, (uint32_t)(before >> TAG_EPOCH_SHIFT));
+    if (!span) return false;
+    size_t from = 0, to = o->n_releases; /* in the order of the blocks, which run in turn */
+    while (from < to) {
+        const size_t middle = (from + to) / 2;
+        if (o->releases[middle].block < span->block)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    const ptx_release *first = &o->releases[from];
+    return from < o->n_releases && first->block == span->block && releases(first, before);
+}
+
+bool ptx_order_knows_all(const ptx_order *o, ptx_tag now) {
+    uint32_t n = 0; /* blocks before this one are known */
+    for (size_t i = 0; i < o->n_acquires; i++)
+        n += o->acquires[i].of.block == n && is_known(&o->acquires[i], now);
+    return n == o->spans[o->n_spans - 1].block;
 }

@@ -249,7 +249,8 @@ static void test_races_of_blocks(void **state) {
                     2, 32, "of block 0,0,0");
 }
 
-/* The last block adds up the words of all blocks: 100 + 101 + 102. */
+/* The last block adds up the words of all blocks, 100 + 101 + 102, or overwrites words that all
+ * blocks have read. */
 #define COUNTS "@%p2 atom.global.add.u32 %r6, [%rd1+64], 1;"
 #define FENCES "@%p2 membar.gl;"
 #define SYNCS  "bar.sync 0;"
@@ -260,6 +261,10 @@ static void test_races_of_blocks(void **state) {
     "setp.eq.s32 %p3, %r1, 9; @!%p1 bra end; @!%p3 bra end; ld.global.u32 %r8, [%rd1];"            \
     "ld.global.u32 %r9, [%rd1+4]; add.s32 %r8, %r8, %r9; ld.global.u32 %r9, [%rd1+8];"             \
     "add.s32 %r8, %r8, %r9; st.global.u32 [%rd1+128], %r8; end:"
+
+#define READS_ALL "ld.global.u32 %r7, [%rd1];"
+#define OVERWRITES                                                                                 \
+    BLOCK("2") "setp.eq.s32 %p3, %r1, 9; and.pred %p3, %p3, %p1; @%p3 st.global.u32 [%rd1], %r5;"
 
 static void test_order_of_blocks(void **state) {
     (void)state;
@@ -277,6 +282,17 @@ static void test_order_of_blocks(void **state) {
     expect_fault_of(WRITES SYNCS FENCES COUNTS FENCES READS, 3, 32, race);
     expect_fault_of(WRITES SYNCS FENCES SYNCS FENCES SYNCS READS, 3, 32, race);
     expect_fault_of(BLOCK("2") SYNCS FENCES COUNTS SYNCS WRITES FENCES SYNCS READS, 3, 32, race);
+    /* Reads by all blocks. */
+    data[16] = 0;
+    if (!run(BLOCK("2") READS_ALL SYNCS FENCES COUNTS FENCES SYNCS OVERWRITES, data, N_WORDS, 3, 32,
+             &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(data[0], 2);
+    expect_fault_of(BLOCK("2") READS_ALL SYNCS COUNTS FENCES SYNCS OVERWRITES, 3, 32, race);
+    expect_fault_of(BLOCK("2") READS_ALL SYNCS FENCES COUNTS SYNCS OVERWRITES, 3, 32, race);
+    expect_fault_of(BLOCK("2") READS_ALL FENCES COUNTS FENCES SYNCS OVERWRITES, 3, 32, race);
+    expect_fault_of(BLOCK("2") SYNCS FENCES COUNTS FENCES SYNCS READS_ALL SYNCS OVERWRITES, 3, 32,
+                    race);
     /* Each block counts in a separate word. */
     expect_fault_of(WRITES SYNCS FENCES
                     "@%p2 atom.global.add.u32 %r6, [%rd5+64], 1;" FENCES SYNCS READS,
