@@ -55,8 +55,6 @@ struct gpu_device {
     driver_slot *slot;
     uint64_t limit, used; /* bytes; limit 0: none */
     uint64_t wait_ns;
-    uint32_t clock_khz; /* of gpu_clock_ns */
-    bool tensor_cores;
     gpu_pinned fault;            /* gpu_fault */
     struct driver_block *blocks; /* device memory that is handed out, the last one first */
     bool overlaps;    /* kernels of a program may begin before the one before has ended */
@@ -91,7 +89,7 @@ pi_status driver_status(gpu_device *d, pi_error *err);
 pi_status driver_load_kernels(driver_vendor *v, int index, const gpu_info *info,
                               const gpu_host *host, pi_error *err);
 
-/* Whether kernels of a device of this capability overlap. */
+/* driver_images.c. Whether kernels of such a device overlap. */
 bool driver_overlaps(const driver_vendor *v, const gpu_info *info);
 
 /* driver_free_memory.c. Free bytes of a device of `total`; bus: "0000:01:00.0". */

@@ -87,10 +87,10 @@ uint64_t driver_stream_wait_ns(const gpu_stream *s) {
     return s->device->wait_ns;
 }
 uint32_t driver_stream_clock_khz(const gpu_stream *s) {
-    return s->device->clock_khz;
+    return s->device->slot->clock_khz;
 }
 bool driver_stream_tensor_cores(const gpu_stream *s) {
-    return s->device->tensor_cores;
+    return s->device->slot->tensor_cores;
 }
 
 /* ---- devices --------------------------------------------------------------------------------- */
@@ -271,8 +271,6 @@ static pi_status driver_open(driver_vendor *v, int index, const gpu_host *host,
         return status;
     }
     d->overlaps = d->slot->overlaps;
-    d->clock_khz = d->slot->clock_khz;
-    d->tensor_cores = d->slot->tensor_cores;
     *out = d;
     return PI_OK;
 }
