@@ -78,7 +78,7 @@ void cpu_exec_send(cpu_exec *c, const plan_step *s, const args_message *a) {
 static void take_q8(cpu_exec *c, const plan_step *s) {
     const plan_step *quantize = s + 1;
     const int64_t n = plan_message_width(c->plan, s->out), n_cols = c->ubatch.n_tokens;
-    const uint8_t *message = gpu_exec_received_q8(c->gpus[s->device]);
+    const uint8_t *message = gpu_exec_received(c->gpus[s->device]);
     for (int64_t col = 0; col < n_cols; col++, message += gpu_q8_bytes(n)) {
         const int8_t *q = (const int8_t *)message;
         const float *d = (const float *)(const void *)(message + gpu_q8_d_offset(n));

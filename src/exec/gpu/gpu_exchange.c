@@ -58,11 +58,7 @@ bool gpu_exec_wait(gpu_exec *g, int exchange) {
     return true;
 }
 
-const float *gpu_exec_received(const gpu_exec *g) {
-    return g->message_x[SIDE_GPU].host;
-}
-
-const uint8_t *gpu_exec_received_q8(const gpu_exec *g) {
+const void *gpu_exec_received(const gpu_exec *g) {
     return g->message_x[SIDE_GPU].host;
 }
 

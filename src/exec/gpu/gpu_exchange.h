@@ -13,10 +13,9 @@ typedef struct gpu_exec gpu_exec; /* gpu_exec.h */
 /* Waits for message `exchange` of the GPU; false if it does not come, also because another GPU of
  * the context has failed. */
 bool gpu_exec_wait(gpu_exec *g, int exchange);
-const float *gpu_exec_received(const gpu_exec *g); /* [n_tokens][n_embd] of the message */
-/* [n_tokens] vectors in int8 form, gpu_q8_bytes(n_embd) each, of the message (plan_message_is_q8)
- */
-const uint8_t *gpu_exec_received_q8(const gpu_exec *g);
+/* The vectors of the message, [n_tokens]: floats [n_embd], or their int8 form, gpu_q8_bytes(n_embd)
+ * each (plan_message_is_q8). */
+const void *gpu_exec_received(const gpu_exec *g);
 /* The CPU writes its next message with this buffer there, in the same layout. */
 float *gpu_exec_outgoing(const gpu_exec *g, plan_buffer b);
 /* Whether message `exchange`, which has arrived, says that there is nothing to do. */
