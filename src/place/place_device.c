@@ -80,15 +80,14 @@ static void time_reading(const gpu_backend *b, const place_gpu *g, uint64_t most
 static void describe_machine(const pi_context_options *o, place_gpu *g) {
     const gpu_backend *b = g->library.backend;
     const gpu_backend_row *row = gpu_backend_find(b->name);
-    place_machine *m = &g->machine, saved;
+    place_machine *m = &g->machine;
     if (row && !row->real) {
         *m = simulated_machine(&g->info);
     } else {
-        place_profile_of_gpu(&g->info, o->machine, m);
+        const bool measured = place_profile_of_gpu(&g->info, o->machine, m);
         m->shared = g->info.shared_memory;
         uint64_t room = g->info.memory_free < o->vram_budget ? g->info.memory_free : o->vram_budget;
-        if (!place_profile_has_gpu(o->machine, g->info.name, &saved))
-            time_reading(b, g, room / 4, &m->device[SIDE_GPU]);
+        if (!measured) time_reading(b, g, room / 4, &m->device[SIDE_GPU]);
         m->device[SIDE_GPU].memory_bytes = g->info.memory_free;
     }
     m->node_bytes = b->node_bytes;
@@ -543,9 +542,24 @@ static double prompt_seconds(const place_request *r, const place_gpus_fit *f, in
     return seconds;
 }
 
-/* Predicts a prompt and the seconds of a turn. */
+/* Splits for ubatches of engine->n_batch tokens, and the prediction of a prompt. */
+static pi_status fit_and_expect(const place_request *r, const model *m,
+                                const engine_options *engine, place_gpus_fit *out, pi_error *err) {
+    pi_status status = fit_batch(r, m, engine, out, err);
+    if (status != PI_OK) return status;
+    out->n_batch = engine->n_batch;
+    out->prompt_seconds = prompt_seconds(r, out, engine->n_batch);
+    for (int d = 0; d < r->n; d++) {
+        const gpu_exec_prompt *prompt = &out->stage[d].bytes.prompt;
+        if (engine->n_batch >= prompt->streams_from && out->stage[d].any)
+            out->prompt_copies += prompt->cold_bytes;
+    }
+    return PI_OK;
+}
+
+/* The predicted seconds of a turn. */
 static pi_status predict_turn(const place_request *r, const model *m, const engine_options *engine,
-                              place_gpus_fit *f, double *seconds, pi_error *err) {
+                              const place_gpus_fit *f, double *seconds, pi_error *err) {
     place_workload work;
     place_prediction p;
     place_machine machines[PI_MAX_DEVICES];
@@ -556,34 +570,17 @@ static pi_status predict_turn(const place_request *r, const model *m, const engi
     for (int d = 0; d < r->n; d++) machines[d] = r->gpu[d].machine;
     place_predict(&work, machines, &f->plan, &p, NULL);
     place_workload_free(&work);
-    f->n_batch = engine->n_batch;
-    f->prompt_seconds = prompt_seconds(r, f, engine->n_batch);
-    for (int d = 0; d < r->n; d++) {
-        const gpu_exec_prompt *prompt = &f->stage[d].bytes.prompt;
-        if (engine->n_batch >= prompt->streams_from && f->stage[d].any)
-            f->prompt_copies += prompt->cold_bytes;
-    }
     *seconds = f->prompt_seconds + PLACE_ANSWER_TOKENS * p.seconds;
     return PI_OK;
-}
-
-static pi_status fit_and_predict(const place_request *r, const model *m,
-                                 const engine_options *engine, place_gpus_fit *out, double *seconds,
-                                 pi_error *err) {
-    pi_status status = fit_batch(r, m, engine, out, err);
-    if (status != PI_OK) return status;
-    status = predict_turn(r, m, engine, out, seconds, err);
-    if (status != PI_OK) place_gpus_fit_free(out);
-    return status;
 }
 
 pi_status place_fit_all(const place_request *r, const model *m, const engine_options *engine,
                         place_gpus_fit *out, pi_error *err) {
     const double least_gain = 0.02; /* of a prompt, before the buffers take memory from neurons */
-    double best, seconds;
+    double best = 0, seconds;       /* best 0: not predicted, since nothing is compared with it */
     engine_options larger = *engine;
     bool copies = false;
-    pi_status status = fit_and_predict(r, m, engine, out, &best, err);
+    pi_status status = fit_and_expect(r, m, engine, out, err);
     for (int d = 0; d < r->n && status == PI_OK; d++)
         copies = copies ||
                  (out->stage[d].any && out->stage[d].bytes.prompt.streams_from <= r->max_batch);
@@ -591,8 +588,9 @@ pi_status place_fit_all(const place_request *r, const model *m, const engine_opt
         place_gpus_fit f;
         double gain = out->prompt_seconds - prompt_seconds(r, out, larger.n_batch);
         if (gain < least_gain * out->prompt_seconds) continue;
-        if (fit_and_predict(r, m, &larger, &f, &seconds, NULL) != PI_OK) break;
-        bool keeps = seconds < best;
+        if (best == 0 && predict_turn(r, m, engine, out, &best, NULL) != PI_OK) break;
+        if (fit_and_expect(r, m, &larger, &f, NULL) != PI_OK) break;
+        bool keeps = predict_turn(r, m, &larger, &f, &seconds, NULL) == PI_OK && seconds < best;
         for (int d = 0; d < r->n; d++) keeps = keeps && f.stage[d].any == out->stage[d].any;
         if (keeps) {
             place_gpus_fit_free(out);

@@ -235,7 +235,7 @@ static place_launch launch_of(const gpu_info *info) {
     return info->overlaps ? PLACE_LAUNCH_OVERLAP : PLACE_LAUNCH_GRAPH;
 }
 
-void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out) {
+bool place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out) {
     place_machine measured;
     bool found = read_own(cache, &measured);
     bool gpu = found && measured.has_gpu && strcmp(measured.gpu_name, info->name) == 0;
@@ -244,8 +244,9 @@ void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine
     snprintf(out->gpu_name, sizeof out->gpu_name, "%s", info->name);
     place_machine_add_gpu(out, info->bandwidth, info->memory_total, launch_of(info));
     if (found) out->device[SIDE_CPU] = measured.device[SIDE_CPU];
-    if (!gpu) return;
+    if (!gpu) return false;
     out->device[SIDE_GPU] = measured.device[SIDE_GPU];
     out->sync = measured.sync;
     out->bus_gbps = measured.bus_gbps;
+    return true;
 }

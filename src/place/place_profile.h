@@ -18,7 +18,7 @@ bool place_profile_is_here(const place_machine *m);
 bool place_profile_has_gpu(const char *cache, const char *gpu_name, place_machine *out);
 
 /* This machine with a GPU: measured figures from the file `cache` (NULL: none), or published
- * figures. */
-void place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out);
+ * figures. Whether those of the GPU are measured. */
+bool place_profile_of_gpu(const gpu_info *info, const char *cache, place_machine *out);
 
 #endif
