@@ -498,10 +498,9 @@ typedef struct gpu_select {
     int64_t ldv, n, n_list;
     int32_t n_cols;
     float cut;
-    int32_t *list;        /* capacity n_list */
-    int32_t *count;       /* [1] */
-    uint32_t *bitmap;     /* [n_cols][n_words] */
-    const gpu_send *send; /* `predict`: sends the bitmaps; NULL: no message */
+    int32_t *list;    /* capacity n_list */
+    int32_t *count;   /* [1] */
+    uint32_t *bitmap; /* [n_cols][n_words] */
 } gpu_select;
 
 /* A predictor: computes v[c][i] = scale * row i of w . column c of x, or from signs sum_k x[c][k] *
@@ -514,6 +513,7 @@ typedef struct gpu_predict {
     float scale;
     gpu_select select; /* n is w.n_out; writes bitmap, and if not NULL list; v, bits_in: unused */
     int32_t *arrived;  /* [1] zero before and after; with a list or a message */
+    const gpu_send *send; /* sends the bitmaps; NULL: no message */
 } gpu_predict;
 
 /* y[c] = sum over i < *count of h[c][i] * row list[i] of w (one row per neuron: down_t), plus bias;

@@ -401,8 +401,8 @@ static void test_predict_message(void **state) {
                                .select = {.n = N_SENT,
                                           .n_list = N_SENT,
                                           .n_cols = n_cols,
-                                          .bitmap = case_alloc(n_bits),
-                                          .send = &send},
+                                          .bitmap = case_alloc(n_bits)},
+                               .send = &send,
                                .arrived = case_upload(&zero, sizeof zero)};
         uint32_t *got = case_host(n_bits);
         for (int k = 0; k < 2; k++) {

@@ -51,7 +51,7 @@ void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const plan_ffn *f,
     gpu_send send;
     a.select.list = g->list;
     a.select.count = g->count + s->layer;
-    if (gpu_exec_sends(g, s, p, &send)) a.select.send = &send;
+    if (gpu_exec_sends(g, s, p, &send)) a.send = &send;
     g->b->ops.predict(g->stream, &a);
 }
 

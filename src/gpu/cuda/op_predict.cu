@@ -232,12 +232,12 @@ void gpu_op_predict(gpu_stream *s, const gpu_predict *a) {
     assert(n_cols >= 1 && n_cols <= GPU_MAX_COLS && a->select.n_cols == n_cols);
     assert(a->select.bitmap && a->select.n == a->w.n_out && a->select.n_list <= a->select.n);
     assert(!a->select.list || a->select.count);
-    assert(!a->select.send || !a->select.send->idle.choices);
-    assert((!a->select.list && !a->select.send) || a->arrived);
+    assert(!a->send || !a->send->idle.choices);
+    assert((!a->select.list && !a->send) || a->arrived);
     assert(a->signs ? a->in.q8 && a->w.n_in % 32 == 0 : a->in.x && a->in.ldx % 4 == 0);
     assert(!quantized || (a->w.n_in % 32 == 0 && a->w.n_in <= GPU_MAX_RANK));
     predict_args args = {*a, {}};
-    if (a->select.send) args.send = *a->select.send;
+    if (a->send) args.send = *a->send;
     const unsigned blocks = gpu_blocks(a->w.n_out, 32);
     const gpu_grid grid = {blocks > 0 ? blocks : 1, 1, 1, THREADS};
     if (a->signs) {

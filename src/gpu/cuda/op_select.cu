@@ -26,7 +26,7 @@ static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(gpu_select a)
 }
 
 void gpu_op_select(gpu_stream *s, const gpu_select *a) {
-    assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->n_list <= a->n && !a->send);
+    assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_BATCH && a->n_list <= a->n);
     assert(a->v ? a->bitmap && !a->bits_in && !a->list : a->bits_in && a->list && a->count);
     if (a->v && a->n > 0) {
         const gpu_grid grid = {gpu_blocks(a->n, BIT_THREADS), (unsigned)a->n_cols, 1, BIT_THREADS};
