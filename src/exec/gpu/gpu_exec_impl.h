@@ -259,8 +259,8 @@ void gpu_exec_swap_wait(gpu_exec *g); /* until its stream is idle */
 /* gpu_prefill.c */
 pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err); /* device memory, biases */
 void gpu_exec_prefill_free(gpu_exec *g);
-/* Sets stream_from, and creates the threads that fill stages. */
 void gpu_exec_prefill_expect(const gpu_exec *g, gpu_exec_prompt *out);
+/* Sets stream_from, and creates the threads that fill stages. */
 pi_status gpu_exec_prefill_choose(gpu_exec *g, pi_error *err);
 /* Computes a layer's cold neurons on the GPU, instead of the CPU's answer. */
 void gpu_exec_stream_cold(gpu_exec *g, const plan_step *answer, int n_cols);

@@ -77,14 +77,19 @@ void gpu_exec_quantize(gpu_exec *g, const plan_step *s, const args_quantize *arg
         g->b->ops.quantize(g->stream, &quantize);
 }
 
-const gpu_norm *gpu_exec_norm_after(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
-                                    const gpu_exec_shape *p, gpu_norm *norm, gpu_send *send) {
+/* The norm of the next step, which this step's kernel includes. */
+static const gpu_norm *next_norm(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                                 const gpu_exec_shape *p, gpu_norm *norm, gpu_send *send) {
     const plan_step *next = &s[1];
-    if (!s->norms || p->form != FORM_ONE) return NULL;
-    *norm = norm_of(g, next, STEP_ARGS(next, norm), &w[1], g->buf[next->in], next->out, 1);
-    norm->q8 = gpu_exec_q8(g, next, FORM_ONE);
+    *norm = norm_of(g, next, STEP_ARGS(next, norm), &w[1], g->buf[next->in], next->out, p->n_cols);
+    norm->q8 = gpu_exec_q8(g, next, p->form);
     if (gpu_exec_sends(g, next, p, send)) norm->send = send;
     return norm;
+}
+
+const gpu_norm *gpu_exec_norm_after(const gpu_exec *g, const plan_step *s, const gpu_exec_step *w,
+                                    const gpu_exec_shape *p, gpu_norm *norm, gpu_send *send) {
+    return s->norms && p->form == FORM_ONE ? next_norm(g, s, w, p, norm, send) : NULL;
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -336,13 +341,7 @@ void gpu_exec_receive(gpu_exec *g, const plan_step *s, const args_message *args,
                      .q8 = gpu_exec_q8(g, s, p->form),
                      .clear = args->clear_x ? g->buf[BUF_X] : NULL,
                      .ld_clear = g->plan->gpu_width[BUF_X]};
-    if (args->norms && p->form != FORM_MANY) {
-        const plan_step *next = s + 1;
-        norm = norm_of(g, next, STEP_ARGS(next, norm), w + 1, a.y, next->out, p->n_cols);
-        norm.q8 = gpu_exec_q8(g, next, p->form);
-        if (gpu_exec_sends(g, next, p, &send)) norm.send = &send;
-        a.norm = &norm;
-    }
+    if (args->norms && p->form != FORM_MANY) a.norm = next_norm(g, s, w, p, &norm, &send);
     g->b->ops.receive(g->stream, &a);
 }
 
