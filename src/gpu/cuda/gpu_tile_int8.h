@@ -64,7 +64,7 @@ template <class F> struct tile_int8 {
         float s[scales][TILE_OUT];
         float m[has_min ? scales : 1][TILE_OUT];
     };
-    typedef float sums[WAVE_OUT / MMA][TILE_COLS / MMA][GPU_MMA_SUMS]; /* sums of a thread */
+    typedef tile_sums sums;
 
     /* ---- columns ---- */
 
@@ -219,7 +219,7 @@ template <class F> struct tile_int8 {
         const int first = (int)threadIdx.x / GPU_MMA_LANES * WAVE_OUT;
         uint32_t w[WAVE_OUT / MMA][GPU_MMA_WORDS];
         row_scale row[parts][WAVE_OUT / MMA][GPU_MMA_OUTS];
-        const int ahead = GPU_MMA_COLUMNS == 4; /* gfx11, gfx12: 8, too many registers */
+        const int ahead = GPU_MMA_COLUMNS == 4; /* eight columns do not fit into registers */
         column_part columns[2];
         GPU_UNROLL
         for (int m = 0; m < WAVE_OUT / MMA; m++) {
@@ -276,24 +276,10 @@ template <class F> struct tile_int8 {
         column_scales scale;
         sources from;
         sums s;
-        GPU_UNROLL
-        for (int m = 0; m < WAVE_OUT / MMA; m++) {
-            GPU_UNROLL
-            for (int n = 0; n < TILE_COLS / MMA; n++) {
-                GPU_UNROLL
-                for (int i = 0; i < GPU_MMA_SUMS; i++) s[m][n][i] = 0.0f;
-            }
-        }
         int64_t k0 = (int64_t)part.first * TILE_SUM;
         find(lines, from);
         begin(a, columns, from, k0, copy, shared.x[0], scale);
-        GPU_UNROLL
-        for (int h = 0; h < STEPS; h++) w[h].begin(a.w, out, k0 + h * STEP);
-        for (int i = 1; i < PREFETCH; i++) {
-            GPU_UNROLL
-            for (int h = 0; h < STEPS; h++)
-                weights::prefetch(a.w, out, k0 + i * TILE_SUM, h, end_of);
-        }
+        tile_start(a.w, out, k0, end_of, w, s);
         end(copy, scale, 0, shared);
         gpu_sync();
         for (int turn = 0; k0 < end_of; k0 += TILE_SUM, turn ^= 1) {

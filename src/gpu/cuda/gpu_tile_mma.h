@@ -144,6 +144,28 @@ template <> struct tile_unit<true> {
 };
 #endif
 
+typedef float tile_sums[WAVE_OUT / MMA][TILE_COLS / MMA][GPU_MMA_SUMS]; /* sums of a thread */
+
+/* Starts a tile: zeros the sums, loads the weights at k0, prefetches the next tiles up to `end`. */
+template <class W>
+static __device__ __forceinline__ void tile_start(const gpu_mat &mat, int64_t out, int64_t k0,
+                                                  int64_t end, W (&w)[STEPS], tile_sums &s) {
+    GPU_UNROLL
+    for (int m = 0; m < WAVE_OUT / MMA; m++) {
+        GPU_UNROLL
+        for (int n = 0; n < TILE_COLS / MMA; n++) {
+            GPU_UNROLL
+            for (int i = 0; i < GPU_MMA_SUMS; i++) s[m][n][i] = 0.0f;
+        }
+    }
+    GPU_UNROLL
+    for (int h = 0; h < STEPS; h++) w[h].begin(mat, out, k0 + h * STEP);
+    for (int i = 1; i < PREFETCH; i++) {
+        GPU_UNROLL
+        for (int h = 0; h < STEPS; h++) W::prefetch(mat, out, k0 + i * TILE_SUM, h, end);
+    }
+}
+
 template <class F, bool transposed> struct tile_mma {
     typedef tile_product<F, transposed> product;
     typedef tile_unit<tile_is_bf16<F>::yes> unit;
@@ -156,7 +178,7 @@ template <class F, bool transposed> struct tile_mma {
         uint16_t w[TILE_OUT / WARP_OUT][STEP * STEP_LINE]; /* one per warp */
         uint16_t x[2][TILE_COLS * TILE_LINE];
     };
-    typedef float sums[WAVE_OUT / MMA][TILE_COLS / MMA][GPU_MMA_SUMS]; /* sums of a thread */
+    typedef tile_sums sums;
 
     /* The columns that a thread copies, by chunk; -1: none, zeros follow the last column. */
     typedef int32_t sources[COLUMN_CHUNKS];
@@ -227,23 +249,10 @@ template <class F, bool transposed> struct tile_mma {
         gpu_copy16 copy[COLUMN_CHUNKS];
         sources from;
         sums s;
-        GPU_UNROLL
-        for (int m = 0; m < WAVE_OUT / MMA; m++) {
-            GPU_UNROLL
-            for (int n = 0; n < TILE_COLS / MMA; n++) {
-                GPU_UNROLL
-                for (int i = 0; i < GPU_MMA_SUMS; i++) s[m][n][i] = 0.0f;
-            }
-        }
         int64_t k0 = (int64_t)part.first * TILE_SUM;
         find(lines, from);
         begin(columns, from, k0, copy, shared.x[0]);
-        GPU_UNROLL
-        for (int h = 0; h < STEPS; h++) w[h].begin(a.w, out, k0 + h * STEP);
-        for (int i = 1; i < PREFETCH; i++) {
-            GPU_UNROLL
-            for (int h = 0; h < STEPS; h++) weights::prefetch(a.w, out, k0 + i * TILE_SUM, h, end);
-        }
+        tile_start(a.w, out, k0, end, w, s);
         gpu_copy16_end(copy);
         gpu_sync();
         for (int turn = 0; k0 < end; k0 += TILE_SUM, turn ^= 1) {

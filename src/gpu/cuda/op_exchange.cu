@@ -212,8 +212,8 @@ static __global__ void __launch_bounds__(GPU_NORM_THREADS)
     GPU_SHARED(receive_shared, shared);
     const gpu_receive &r = a.receive.r;
     const int64_t c = blockIdx.x;
-    const float *x = r.set ? nullptr
-                           : r.y + c * r.ldy; /* the message replaces a column that is set */
+    /* A message that replaces the column needs none of its values. */
+    const float *x = r.set ? nullptr : r.y + c * r.ldy;
     gpu_norm_held held;
     gpu_norm_load(a.norm.norm, x, 0, held);
     if (threadIdx.x == 0) {

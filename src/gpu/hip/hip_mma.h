@@ -188,7 +188,7 @@ static inline void hip_multiply_bf16(float (&c)[GPU_MMA_SUMS], const uint32_t (&
                                      const uint32_t (&b)[GPU_MMA_WORDS]) {
     sim_amd_mma(GPU_AMD_MMA, c, a, b, true);
 }
-/* Adds to the products of 16 terms, of which a and b are the registers. */
+/* Adds the products of 16 terms; a and b are their registers. */
 static inline void hip_add_s8(int32_t (&c)[GPU_MMA_SUMS], const uint32_t *a, const uint32_t *b) {
     sim_amd_mma_s8(GPU_AMD_MMA, c, a, b);
 }
