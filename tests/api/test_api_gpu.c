@@ -490,7 +490,7 @@ static void test_no_memory_at_each_step(void **state) {
     t.n_layer = 1;
     tiny_write(&t, MODEL_PATH);
     const pi_context_options o = gpu_options(PI_VRAM_FREE, 99);
-    assert_true(fail_each(&o, 1) > 0); /* the session's memory on the device */
+    assert_true(fail_each(&o, FAIL_STEP) > 0); /* the session's memory on the device */
 }
 
 /* Two devices because one is too small. */
@@ -677,7 +677,7 @@ static void test_what_helps(void **state) {
 
 /* Ubatches of a prompt, and their maximum number of tokens. */
 static uint64_t count_ubatches(const char *path, const pi_context_options *o, int32_t *n_batch) {
-    enum { PROMPT = 530 };
+    enum { PROMPT = 70 };
     static int32_t tokens[PROMPT];
     pi_model *m;
     pi_context *c;
@@ -707,11 +707,11 @@ static void test_larger_ubatches(void **state) {
     pi_context_options o = gpu_options(PI_VRAM_FREE, -1);
     int32_t n_batch;
     o.kernels = PI_KERNELS_AUTO;
-    o.n_batch = 512;
-    o.max_batch = 1024;
-    o.n_ctx = 1024;
+    o.n_batch = 64;
+    o.max_batch = 128;
+    o.n_ctx = 128;
     assert_int_equal(count_ubatches(bundled, &o, &n_batch), 2); /* no cold rows */
-    assert_int_equal(n_batch, 512);
+    assert_int_equal(n_batch, 64);
     assert_true(check_place(bundled, &o));
     o.cpu_ffn = INT32_MAX;
     place(bundled, &o, text, sizeof text);
@@ -720,11 +720,11 @@ static void test_larger_ubatches(void **state) {
     const double larger = strtod(strstr(prompt, "\"seconds\": ") + 11, NULL);
     assert_true(copied > 1 << 20);
     assert_int_equal(count_ubatches(bundled, &o, &n_batch), 1);
-    assert_int_equal(n_batch, 1024);
+    assert_int_equal(n_batch, 128);
     assert_true(check_place(bundled, &o));
     o.max_batch = 0;
     assert_int_equal(count_ubatches(bundled, &o, &n_batch), 2);
-    assert_int_equal(n_batch, 512);
+    assert_int_equal(n_batch, 64);
     assert_true(check_place(bundled, &o));
     place(bundled, &o, text, sizeof text);
     assert_int_equal(number_after(text, "\"copied_bytes\": "), copied);

@@ -32,11 +32,11 @@ enum { HELPERS = 2 }; /* the placement where every device is a helper */
 enum { N_DEVICES = 3, N_TOKENS = 17, N_CTX = 32, N_BATCH = 12, MAX_VOCAB = 288, MAX_LAYERS = 16 };
 
 #ifdef TEST_SAMPLED
-enum { N_RANDOM = 1, LOSSES = 1, N_LOST = 1 };
+enum { N_RANDOM = 1, LOSSES = 1, N_LOST = 1, STEP = 2 };
 #else
 /* Placements of a model; moments at which a device is lost, and the number of those that are
- * tested. */
-enum { N_RANDOM = 2, LOSSES = 2, N_LOST = 3 };
+ * tested; every STEP-th of other cases. */
+enum { N_RANDOM = 2, LOSSES = 2, N_LOST = 3, STEP = 1 };
 #endif
 
 static const double gate = 1e-6; /* for float weights */
@@ -240,13 +240,15 @@ static void compare_tiny(const char *what, const tiny_model *t, pi_mode mode) {
 
 static void test_answers(void **state) {
     (void)state;
-    tiny_model t = base_model();
+    tiny_model t = predicting_model();
+    compare_tiny("predict", &t, PI_MODE_PREDICT);
+#ifndef TEST_SAMPLED /* `predict` has the same threads and more messages */
+    t = base_model();
     compare_tiny("dense", &t, PI_MODE_DENSE);
     t.activation = "relu";
     t.sparse.down_t = true;
     compare_tiny("exact", &t, PI_MODE_EXACT);
-    t = predicting_model();
-    compare_tiny("predict", &t, PI_MODE_PREDICT);
+#endif
     t = expert_model();
     compare_tiny("experts", &t, PI_MODE_DENSE);
 }
@@ -360,7 +362,7 @@ static void test_no_programs(void **state) {
     broken = *library.backend;
     broken.record_begin = record_nothing;
     run_alone(m, &o);
-    for (int which = 1; which < 1 << N_DEVICES; which++) {
+    for (int which = 1; which < 1 << N_DEVICES; which += STEP) {
         place(m, &o, which % (HELPERS + 1));
         engine_context *c = run_engine_context(m, &o);
         pi_session *s = run_engine_session(c, N_CTX);
@@ -407,7 +409,7 @@ static void test_drivers(void **state) {
             least = fmin(least, clock_seconds() - start);
         }
         assert_null(engine_gpu_loss(c));
-        assert_true(least < 50e-3);
+        assert_true(least < 0.8e-3 * WAIT_MS); /* no token waited for that long */
         engine_session_destroy(s);
         s = run_engine_session(c, N_CTX);
         feed(kinds[i % 2], c, s, 0, N_TOKENS, 0);
@@ -568,7 +570,7 @@ static void test_memory(void **state) {
     run_alone(m, &o);
     close_devices();
     open_devices(256 << 20);
-    for (int number = 0; number < 4; number++) {
+    for (int number = STEP - 1; number < 4; number += STEP) {
         uint64_t before[N_DEVICES], cache[N_DEVICES];
         gpu_exec_bytes bytes[N_DEVICES];
         place(m, &o, number);
