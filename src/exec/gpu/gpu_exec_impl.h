@@ -14,7 +14,7 @@ enum {
      * below, five further launches per layer and tiles that are mostly empty outweigh the gain. */
     GPU_EXEC_EXPERT_PAIRS = 1,
     GPU_EXEC_STAGES = 2,
-    GPU_EXEC_STAGE_BYTES = 8 << 20 /* of a stage: long enough to copy at full speed */
+    GPU_EXEC_STAGE_BYTES = 2 << 20 /* of a stage: long enough to copy at full speed */
 };
 
 /* The operands of one step; all addresses are the device's. */
