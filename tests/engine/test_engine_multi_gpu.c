@@ -376,14 +376,20 @@ static void test_no_programs(void **state) {
     model_close(m);
 }
 
+#ifdef __SANITIZE_THREAD__ /* tokens are slow */
+static const double query_seconds = 0.4;
+#else
+static const double query_seconds = 50e-3;
+#endif
+
 /* Drivers whose launches wait for their kernels, so that no program can wait for its host, and
- * drivers that keep launches back until they are asked: they are asked long before 50 ms, after
- * which a wait asks every driver. */
+ * drivers that keep launches back until they are asked: they are asked long before query_seconds,
+ * after which a wait asks every driver. On a busy machine only some tokens are that fast. */
 static void test_drivers(void **state) {
     (void)state;
     if (strcmp(library.backend->name, "sim") != 0) skip();
     static const char *const kinds[] = {"serial", "late"};
-    enum { WAIT_MS = 500 };
+    enum { WAIT_MS = 500, AGAIN = 10 };
     tiny_model t = base_model();
     model *m = open_model(&t);
     engine_options o = options_for(PI_MODE_DENSE);
@@ -400,16 +406,20 @@ static void test_drivers(void **state) {
         }
         place(m, &o, i / 2);
         engine_context *c = run_engine_context(m, &o);
-        pi_session *s = run_engine_session(c, N_CTX);
         for (int k = 0; k < N_DEVICES; k++) assert_int_equal(c->gpu.gpus[k]->serial, serial);
-        feed(kinds[i % 2], c, s, 0, 4, 0);
-        for (int k = 4; k < N_TOKENS; k++) {
-            double start = clock_seconds();
-            feed(kinds[i % 2], c, s, k, 1, 1);
-            least = fmin(least, clock_seconds() - start);
+        pi_session *s = NULL;
+        for (int again = 0; again < AGAIN && least > query_seconds; again++) {
+            engine_session_destroy(s);
+            s = run_engine_session(c, N_CTX);
+            feed(kinds[i % 2], c, s, 0, 4, 0);
+            for (int k = 4; k < N_TOKENS; k++) {
+                double start = clock_seconds();
+                feed(kinds[i % 2], c, s, k, 1, 1);
+                least = fmin(least, clock_seconds() - start);
+            }
         }
         assert_null(engine_gpu_loss(c));
-        assert_true(least < 0.8e-3 * WAIT_MS); /* no token waited for that long */
+        assert_true(least < query_seconds);
         engine_session_destroy(s);
         s = run_engine_session(c, N_CTX);
         feed(kinds[i % 2], c, s, 0, N_TOKENS, 0);
