@@ -150,9 +150,7 @@ typedef struct gpu_backend {
     /* Calls the driver: do not use in a loop while a device waits for the host. */
     bool (*event_done)(gpu_event *e);
     /* Work enqueued to s after this call waits for the event's last record, made by another stream
-     * of this or another device. The host does not wait. While one of the two streams records a
-     * program, the other is a branch of this program: it joins where the main stream waits for an
-     * event of the branch. */
+     * of this or another device. The host does not wait. */
     void (*stream_wait)(gpu_stream *s, gpu_event *e);
     /* Milliseconds between two completed records; < 0 when one is not complete. */
     double (*event_elapsed)(gpu_event *from, gpu_event *to);
@@ -164,8 +162,9 @@ typedef struct gpu_backend {
     void (*fill)(gpu_stream *s, void *device, uint8_t value, size_t n_bytes);
 
     /* Programs: operations, copies and fills that are enqueued between record_begin and record_end
-     * are recorded, not run; events only order them. A program may be launched any number of times,
-     * on any stream of the device, one launch at a time. Free it when no launch is running. */
+     * are recorded, not run; events do not belong to programs: record no event and wait for none in
+     * between. A program may be launched any number of times, on any stream of the device, one
+     * launch at a time. Free it when no launch is running. */
     pi_status (*record_begin)(gpu_stream *s, pi_error *err);
     pi_status (*record_end)(gpu_stream *s, gpu_program **out, pi_error *err);
     void (*program_launch)(gpu_stream *s, gpu_program *p);

@@ -876,50 +876,10 @@ static void test_close_beside_wait(void **state) {
     own_close(&waits);
 }
 
-/* A program with a branch, launched twice: the branch runs after the work before the fork, and
- * before the work after the join. */
-static void test_branch(void **state) {
-    (void)state;
-    enum { N = 64 };
-    pi_error err;
-    gpu_stream *other;
-    gpu_event *fork, *join;
-    gpu_program *program;
-    uint8_t got[2 * N];
-    if (the_case.b->stream_create(the_case.device, &other, &err)) fail_msg("%s", err.message);
-    if (the_case.b->event_create(the_case.device, &fork, &err)) fail_msg("%s", err.message);
-    if (the_case.b->event_create(the_case.device, &join, &err)) fail_msg("%s", err.message);
-    uint8_t *a = case_alloc(N), *b = case_alloc(N), *c = case_alloc(2 * N);
-    if (the_case.b->record_begin(the_case.stream, &err)) fail_msg("%s", err.message);
-    the_case.b->fill(the_case.stream, a, 3, N);
-    the_case.b->event_record(the_case.stream, fork);
-    the_case.b->stream_wait(other, fork);
-    the_case.b->copy(other, b, a, N);
-    the_case.b->event_record(other, join);
-    the_case.b->fill(the_case.stream, c + N, 5, N); /* parallel to the branch */
-    the_case.b->stream_wait(the_case.stream, join);
-    the_case.b->copy(the_case.stream, c, b, N);
-    if (the_case.b->record_end(the_case.stream, &program, &err)) fail_msg("%s", err.message);
-    for (int i = 0; i < 2; i++) {
-        the_case.b->fill(the_case.stream, b, 0, N);
-        the_case.b->program_launch(the_case.stream, program);
-        the_case.b->download(the_case.stream, got, c, 2 * N);
-        if (the_case.b->stream_sync(the_case.stream, &err)) fail_msg("%s", err.message);
-        for (int k = 0; k < N; k++) assert_true(got[k] == 3 && got[N + k] == 5);
-    }
-    the_case.b->fill(other, b, 7, N); /* independent again */
-    if (the_case.b->stream_sync(other, &err)) fail_msg("%s", err.message);
-    the_case.b->program_free(program);
-    the_case.b->stream_destroy(other);
-    the_case.b->event_destroy(fork);
-    the_case.b->event_destroy(join);
-}
-
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_free_beside_wait),
     CASE_TEST(test_close_beside_wait),
     CASE_TEST(test_streams_wait),
-    CASE_TEST(test_branch),
     CASE_TEST(test_poison),
     CASE_TEST(test_copies),
     CASE_TEST(test_pinned),

@@ -65,11 +65,9 @@ struct gpu_device {
 struct gpu_stream {
     gpu_device *device;
     driver_stream stream;
-    bool recording; /* a program; this is its main stream */
-    bool branch;    /* it has joined a recording */
+    bool recording; /* a program */
     gpu_order order;
-    bool busy;        /* gpu_late: work that may wait for the host is under way */
-    gpu_stream *side; /* of a recording: the stream that joined it last; NULL: none */
+    bool busy; /* gpu_late: work that may wait for the host is under way */
 };
 
 /* driver_open.c. The first call opens the library; `error` says why it cannot. */

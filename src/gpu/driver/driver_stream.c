@@ -5,6 +5,7 @@
  * end a capture. So opening a device gets all functions of its kernels (driver_images.c), which
  * loads them: then a program that waits for the host never waits for the loading of a kernel, of
  * any context. */
+#include <assert.h>
 #include <string.h>
 
 #include "driver.h"
@@ -12,8 +13,7 @@
 struct gpu_event {
     gpu_device *device;
     driver_event event;
-    gpu_stream *stream;      /* of the last record */
-    bool recorded, captured; /* captured: into a program that is being recorded */
+    bool recorded;
 };
 
 struct gpu_program {
@@ -87,9 +87,8 @@ void driver_event_destroy(gpu_event *e) {
 
 void driver_event_record(gpu_stream *s, gpu_event *e) {
     if (!driver_use(s->device)) return;
-    e->stream = s;
-    e->captured = s->recording || s->branch;
-    e->recorded = !e->captured;
+    assert(!s->recording);
+    e->recorded = true;
     driver_stick(s->device, s->device->calls->event_record(e->event, s->stream),
                  "cannot record an event");
 }
@@ -104,15 +103,9 @@ bool driver_event_done(gpu_event *e) {
     return true;
 }
 
-/* A stream that waits for an event of a capture becomes a part of the capture, until the main
- * stream waits for an event of this stream. */
 void driver_stream_wait(gpu_stream *s, gpu_event *e) {
     if (!driver_use(s->device)) return;
-    if (e->captured && !s->recording) {
-        s->branch = true;
-        e->stream->side = s;
-    }
-    if (e->captured && s->recording) e->stream->branch = false;
+    assert(!s->recording);
     gpu_order_other(&s->order);
     driver_stick(s->device, s->device->calls->stream_wait(s->stream, e->event, 0),
                  "cannot wait for an event");
@@ -130,7 +123,7 @@ double driver_event_elapsed(gpu_event *from, gpu_event *to) {
 
 void driver_stream_waits(gpu_stream *s) {
     s->order.waits = true;
-    if (!s->recording && !s->branch) gpu_late_begin(&s->busy);
+    if (!s->recording) gpu_late_begin(&s->busy);
 }
 
 /* With `overlap` the kernel's blocks start when those of the previous kernel have begun and leave
@@ -201,8 +194,6 @@ pi_status driver_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     gpu_device *d = s->device;
     if (!s->recording) return error_set(err, PI_ERR_ARG, "no program is being recorded: begin one");
     s->recording = false;
-    if (s->side) s->side->branch = false; /* also when recording has failed */
-    s->side = NULL;
     if (!driver_use(d)) return driver_status(d, err);
     driver_graph graph = NULL;
     int e = s->device->calls->capture_end(s->stream, &graph);

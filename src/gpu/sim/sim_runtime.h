@@ -92,15 +92,11 @@ struct sim_queue {
 struct gpu_program {
     gpu_device *device;
     sim_queue commands;
-    sim_queue branch; /* commands of the branch, until it joins the main stream: they run as late as
-                         allowed, so that tests find early changes of their inputs */
-    gpu_stream *main, *side; /* side: the branch that was added last; NULL: none */
 };
 
 struct gpu_event {
     gpu_device *device;
-    gpu_program *program; /* being recorded, with the last record of this event; NULL: none */
-    gpu_stream *stream;   /* stream of that record */
+    gpu_stream *stream; /* of the last record */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     uint64_t enqueued, done; /* records */

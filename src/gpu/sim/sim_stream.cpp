@@ -3,6 +3,7 @@
 #include "sim_limits.h"
 #include "sim_runtime.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* ---- queues ---------------------------------------------------------------------------------- */
@@ -42,9 +43,8 @@ static sim_command *new_command(gpu_stream *s, sim_kind kind, size_t n_args) {
 }
 
 static void enqueue(gpu_stream *s, sim_command *c) {
-    gpu_program *p = s->recording;
-    if (p) {
-        queue_append(p->main == s ? &p->commands : &p->branch, c);
+    if (s->recording) {
+        queue_append(&s->recording->commands, c);
         return;
     }
     pthread_mutex_lock(&s->mutex);
@@ -192,23 +192,9 @@ pi_status sim_stream_create(gpu_device *d, gpu_stream **out, pi_error *err) {
     return PI_OK;
 }
 
-/* Makes the branch of a program that is being recorded an independent stream again; false: no
- * branch. */
-static bool end_branch(gpu_program *p) {
-    bool open = p->side && p->side->recording == p;
-    if (open) p->side->recording = nullptr;
-    p->side = nullptr;
-    return open;
-}
-
-static void stop_recording(gpu_stream *s) {
-    end_branch(s->recording);
-    sim_program_free(s->recording);
-}
-
 void sim_stream_destroy(gpu_stream *s) {
     if (!s) return;
-    if (s->recording && s->recording->main == s) stop_recording(s);
+    sim_program_free(s->recording);
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
     pthread_cond_signal(&s->work);
@@ -250,9 +236,8 @@ void sim_event_destroy(gpu_event *e) {
 }
 
 void sim_event_record(gpu_stream *s, gpu_event *e) {
-    e->program = s->recording;
+    assert(!s->recording);
     e->stream = s;
-    if (s->recording) return; /* only an order */
     sim_command *c = new_command(s, SIM_RECORD, 0);
     if (!c) return;
     c->event = e;
@@ -262,33 +247,9 @@ void sim_event_record(gpu_stream *s, gpu_event *e) {
     enqueue(s, c);
 }
 
-/* While a program is recorded: a stream that waits for the main stream becomes the branch, until
- * the main stream waits for it. */
-static void join_recording(gpu_stream *s, gpu_event *e) {
-    gpu_program *p = e->program;
-    if (s == e->stream) return;
-    if (!s->recording && p->main == e->stream) {
-        s->recording = p;
-        p->side = s;
-    } else if (s == p->main && e->stream->recording == p) {
-        if (p->branch.first) {
-            *p->commands.end = p->branch.first;
-            p->commands.end = p->branch.end;
-        }
-        queue_init(&p->branch);
-        end_branch(p);
-    } else {
-        sim_device_stick(s->device, PI_ERR_DEVICE,
-                         "invalid wait: sim: a program has one branch at a time");
-    }
-}
-
 void sim_stream_wait(gpu_stream *s, gpu_event *e) {
+    assert(!s->recording);
     gpu_order_other(&s->order);
-    if (e->program) {
-        join_recording(s, e);
-        return;
-    }
     /* The driver submits what a command waits for. */
     if (e->device->late && e->stream && e->stream != s) submit(e->stream);
     sim_command *c = new_command(s, SIM_WAIT, 0);
@@ -365,7 +326,7 @@ void gpu_launch_any(gpu_stream *s, const gpu_grid &grid, const gpu_kernel &kerne
     c->call = kernel.call;
     memcpy(sim_args(c), args, n_args);
     c->waits = s->order.waits;
-    c->overlaps = gpu_order_kernel(&s->order) && s->recording && s->recording->main == s;
+    c->overlaps = gpu_order_kernel(&s->order) && s->recording;
     count_kernel();
     enqueue(s, c);
     end_launch(s);
@@ -436,9 +397,6 @@ pi_status sim_record_begin(gpu_stream *s, pi_error *err) {
     if (!p) return error_nomem(err, sizeof *p, "a program of device sim");
     p->device = d;
     queue_init(&p->commands);
-    queue_init(&p->branch);
-    p->side = nullptr;
-    p->main = s;
     s->recording = p;
     s->order = gpu_order();
     return PI_OK;
@@ -448,11 +406,8 @@ pi_status sim_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     gpu_program *p = s->recording;
     if (!p)
         return error_set(err, PI_ERR_ARG, "no program is being recorded: device sim: begin one");
-    bool open = end_branch(p);
     s->recording = nullptr;
     pi_status status = sim_device_status(s->device, err);
-    if (!status && open)
-        status = error_set(err, PI_ERR_ARG, "cannot record: device sim: a branch was not joined");
     if (status) {
         sim_program_free(p);
         return status;
@@ -484,6 +439,5 @@ void powerinfer_sim_program(const gpu_program *p, char *text, size_t n_text) {
 void sim_program_free(gpu_program *p) {
     if (!p) return;
     queue_clear(p->device, &p->commands);
-    queue_clear(p->device, &p->branch);
     p->device->host->free(p);
 }
