@@ -110,6 +110,9 @@ check_code() { # arch file
         /\.symbol:/ { symbol = $2 }
         /\.vgpr_spill_count:/ {
             n++
+            # A block of 512 threads leaves 128 registers there, and these caches decode two types.
+            if (name == "gfx906.op_attention" && symbol ~ /attention_kernel.*gpu_cache_any.*Li512E/ &&
+                memory <= 128) next
             if (memory + $2 > 0) { bad++; print name ": " symbol ": " $2 " spilled, " memory " bytes" }
         }
         /s_swappc/ { calls++ }

@@ -20,11 +20,18 @@ enum {
     WARPS = 8,
     THREADS = WARPS * GPU_WARP,
     ROWS = 32 / WARPS, /* of a warp */
-    MIN_BLOCKS = 2,    /* per multiprocessor: allows 128 registers per thread */
     AHEAD = 4,         /* words of a row of signs */
     PREFETCHED = 32,   /* bytes */
     Q8_BYTES = GPU_MAX_RANK + GPU_MAX_RANK / 32 * 4 + GPU_MAX_RANK / 16 * 4 /* gpu_q8_bytes */
 };
+
+/* Per multiprocessor. On NVIDIA 2 allow 128 registers per thread; on gfx906 some types need more.
+ */
+#if defined(GPU_HIP)
+enum { MIN_BLOCKS = 1 };
+#else
+enum { MIN_BLOCKS = 2 };
+#endif
 
 struct predict_args {
     gpu_predict predict;
