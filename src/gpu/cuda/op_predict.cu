@@ -25,8 +25,7 @@ enum {
     Q8_BYTES = GPU_MAX_RANK + GPU_MAX_RANK / 32 * 4 + GPU_MAX_RANK / 16 * 4 /* gpu_q8_bytes */
 };
 
-/* Per multiprocessor. On NVIDIA 2 allow 128 registers per thread; on gfx906 some types need more.
- */
+/* Per multiprocessor. Two leave 128 registers per thread; on gfx906 some types need more. */
 #if defined(GPU_HIP)
 enum { MIN_BLOCKS = 1 };
 #else
