@@ -34,7 +34,7 @@ struct engine_context {
     int n_logits_rows, n_hidden_rows; /* rows of the last call */
     pi_counters counters;
     atomic_bool cancelled;
-    atomic_bool stop[2]; /* by parity of the step: see forward.c */
+    atomic_bool stop; /* the threads leave the steps: see forward.c */
 
     /* GPUs that failed. */
     char gpu_loss[PI_ERROR_TEXT_MAX]; /* why the context fell back to the CPU; "": it did not */

@@ -110,29 +110,28 @@ typedef struct step_range {
 } step_range;
 
 /* Steps that one thread runs: the last thread to finish the previous step runs them inside the
- * barrier. */
+ * barrier. It also decides whether all threads stop: they read `stop` after the barrier, and it is
+ * written again only when all of them are at the next barrier. No step runs after a message that
+ * has not arrived: a GPU may still write it. */
 static void run_alone(void *arg) {
     const step_range *range = arg;
+    engine_context *c = range->c;
     for (int i = range->first; i < range->end; i++) {
-        pool_restart(range->c->cpu.pool);
-        if (range->c->cpu.paging) paging_advance(range->c->cpu.paging, i);
-        run_step(range->c, i, range->ith);
+        pool_restart(c->cpu.pool);
+        if (c->cpu.paging) paging_advance(c->cpu.paging, i);
+        run_step(c, i, range->ith);
     }
+    if (atomic_load_explicit(&c->cancelled, memory_order_relaxed) ||
+        atomic_load_explicit(&c->cpu.gpu_lost, memory_order_relaxed))
+        atomic_store_explicit(&c->stop, true, memory_order_relaxed);
 }
 
-/* On every thread. Thread 0 publishes a cancellation before its n-th barrier in slot n & 1, and
- * everyone reads that slot after the barrier: the slot is not written again before barrier n + 1,
- * which no thread passes before all threads have read the slot. So all threads stop at the same
- * step. */
+/* On every thread. */
 static void run_steps(void *arg, int ith, int nth) {
     engine_context *c = arg;
     int end = c->cpu.ubatch.end_step;
     (void)nth;
-    for (int i = c->cpu.ubatch.first_step, n_barriers = 0; i < end; n_barriers++) {
-        atomic_bool *slot = &c->stop[n_barriers & 1];
-        if (ith == 0 && (atomic_load_explicit(&c->cancelled, memory_order_relaxed) ||
-                         atomic_load_explicit(&c->cpu.gpu_lost, memory_order_relaxed)))
-            atomic_store_explicit(slot, true, memory_order_relaxed);
+    for (int i = c->cpu.ubatch.first_step; i < end;) {
         if (ith == 0 && c->observer) show_input(c, i);
         if (ith == 0 && c->cpu.paging) paging_advance(c->cpu.paging, i);
         run_step(c, i, ith);
@@ -140,7 +139,7 @@ static void run_steps(void *arg, int ith, int nth) {
         const plan_step *next = &c->cpu.plan->steps[alone.end];
         for (; alone.end < end && next->alone[cpu_exec_form(&c->cpu, next)]; next++) alone.end++;
         pool_barrier_run(c->cpu.pool, run_alone, &alone);
-        if (atomic_load_explicit(slot, memory_order_relaxed)) return;
+        if (atomic_load_explicit(&c->stop, memory_order_relaxed)) return;
         i = alone.end;
     }
 }
@@ -172,8 +171,7 @@ static void begin_steps(engine_context *c, int first_step, int end_step) {
     if (c->cpu.paging)
         paging_begin(c->cpu.paging, c->cpu.ubatch.form == FORM_MANY, c->cpu.ubatch.tokens,
                      c->cpu.ubatch.n_tokens);
-    atomic_store(&c->stop[0], false);
-    atomic_store(&c->stop[1], false);
+    atomic_store(&c->stop, false);
     atomic_store(&c->cpu.gpu_lost, false);
     atomic_store(&c->cpu.bad_step, INT_MAX);
 }
