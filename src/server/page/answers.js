@@ -3,7 +3,8 @@
  * the request writes the message; the other tabs follow what it saves. */
 const running = new Map(); /* message id -> { message, conversation, controller, timer } of this tab */
 const saveEvery = 300; /* milliseconds */
-const patience = 600; /* a tab that does not reply for so long counts as gone */
+const patience = 1500; /* a tab that does not reply for so long counts as gone: the model may keep
+                         * the machine busy */
 const busyRetries = 5;
 
 const isRunning = (message) => message.state === 'running';

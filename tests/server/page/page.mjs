@@ -34,18 +34,19 @@ const tests = {
     async 'message: streamed, shown, kept'() {
         const page = await open();
         await page.click('#settings-open');
-        await page.fill('#set-max_tokens', '900');
+        await page.fill('#set-max_tokens', '300');
         await page.keyboard.press('Escape');
         /* observed within the page: from outside it may be over too soon */
         await page.evaluate(() => {
             window.lengths = new Set();
-            new MutationObserver(() => window.lengths.add(document.body.textContent.length))
+            const length = () => document.querySelector('.message.assistant > .body')?.textContent.length;
+            new MutationObserver(() => { if (length()) window.lengths.add(length()); })
                 .observe(document.body, { subtree: true, childList: true, characterData: true });
         });
         await send(page, 'Tell me a story');
         await ended(page);
         const steps = await page.evaluate(() => window.lengths.size);
-        assert.ok(steps >= 10, `the text grew in ${steps} steps`);
+        assert.ok(steps >= 3, `the text grew in ${steps} steps`); // drawn at the end only: one
         const answer = await last(page).textContent();
         assert.ok(answer.length > 50);
         assert.match(await page.textContent('.message.assistant .figure'), /^\d+ tokens · [\d.]+\/s/);
@@ -65,12 +66,10 @@ const tests = {
         await ended(page);
         assert.match(await page.textContent('.message.assistant .figure'), /stopped/);
         assert.ok((await last(page).textContent()).length > 20);
-        for (let i = 0; ; i++) {
+        await eventually(async () => {
             const slots = await (await fetch(`${address}slots`)).json();
-            if (slots.every((s) => !s.is_processing)) break;
-            assert.ok(i < 100, 'a slot is still busy');
-            await page.waitForTimeout(50);
-        }
+            assert.ok(slots.every((s) => !s.is_processing), 'a slot is still busy');
+        });
         await send(page, 'Again'); // Escape does the same
         await page.waitForFunction(() => document.querySelectorAll('.message.assistant').length === 2);
         await page.keyboard.press('Escape');
@@ -111,17 +110,18 @@ const tests = {
         const [request] = await Promise.all([page.waitForRequest('**/v1/chat/completions'), send(page, 'Hello')]);
         assert.equal(JSON.parse(request.postData()).neurons, true);
         await page.waitForSelector('#canvas:visible');
-        await page.waitForTimeout(300);
+        await eventually(async () => {
+            const colours = await page.evaluate(() => {
+                const c = document.getElementById('canvas');
+                const data = c.getContext('2d').getImageData(30, 0, c.width - 30, c.height).data;
+                const all = new Set();
+                for (let i = 0; i < data.length; i += 4) all.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
+                return all.size;
+            });
+            assert.ok(colours > 10, `${colours} colours`);
+        });
         await page.keyboard.press('Escape');
         await ended(page);
-        const colours = await page.evaluate(() => {
-            const c = document.getElementById('canvas');
-            const data = c.getContext('2d').getImageData(30, 0, c.width - 30, c.height).data;
-            const all = new Set();
-            for (let i = 0; i < data.length; i += 4) all.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
-            return all.size;
-        });
-        assert.ok(colours > 10, `${colours} colours`);
         await page.click('#numbers summary');
         await page.waitForFunction(() => document.querySelectorAll('#rows tr').length === 6);
         assert.match(await page.textContent('#figure-ffn'), /^\d+(\.\d)?%$/);
@@ -152,13 +152,12 @@ const tests = {
             await ended(page);
             assert.match(await page.textContent('#kind'), words);
             assert.equal(await page.isVisible('#canvas'), drawn);
-            await page.waitForTimeout(100);
             if (drawn) { // the active unit is in the middle
                 const cell = (x) => page.evaluate((at) => {
                     const c = document.getElementById('canvas'), w = c.width - 24;
                     return [...c.getContext('2d').getImageData(24 + Math.round(w * at), 3, 1, 1).data].join();
                 }, x);
-                assert.notEqual(await cell(0.503), await cell(0.9));
+                await eventually(async () => assert.notEqual(await cell(0.503), await cell(0.9)));
                 if (layers[0].hot) assert.notEqual(await cell(0.2), await cell(0.9));
             }
             await close(page);

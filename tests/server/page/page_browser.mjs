@@ -10,6 +10,7 @@ import { chromium } from 'playwright-core';
 export const [program, browserPath] = process.argv.slice(2);
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const servers = [];
+const PATIENCE = 60000; // milliseconds of any wait: other tests may keep the machine busy
 
 export function serve(...options) {
     return new Promise((resolve, reject) => {
@@ -50,7 +51,7 @@ export async function open({ viewport = wide, theme = 'light', at = address, has
     page.on('console', (m) => { if (['error', 'warning'].includes(m.type())) complain(`${m.type()}: ${m.text()}`); });
     page.on('pageerror', (e) => complain(`exception: ${e.message}`));
     page.on('request', (r) => { if (!/^(data|blob):/.test(r.url()) && !r.url().startsWith(at)) complain(`request: ${r.url()}`); });
-    page.setDefaultTimeout(20000);
+    page.setDefaultTimeout(PATIENCE);
     await page.goto(at + hash);
     await ready(page);
     return page;
@@ -74,11 +75,11 @@ export const ended = (page) => page.waitForFunction(() => document.getElementByI
 export const last = (page) => page.locator('.message.assistant > .body').last();
 export const texts = (page) => page.locator('.message > .body').allTextContents();
 export const titles = (page) => page.locator('.open .name').allTextContents();
-export const has = (page, selector, content) => page.waitForSelector(`${selector}:text-is("${content}")`, { timeout: 5000 });
+export const has = (page, selector, content) => page.waitForSelector(`${selector}:text-is("${content}")`);
 
 // Repeats until `check` does not throw.
 export async function eventually(check) {
-    for (const until = Date.now() + 8000; ;) {
+    for (const until = Date.now() + PATIENCE; ;) {
         try {
             return await check();
         } catch (e) {
@@ -125,7 +126,7 @@ await new Promise((resolve) => staged.listen(0, '127.0.0.1', resolve));
 export const stage = {
     at: `http://127.0.0.1:${staged.address().port}/`,
     next: () => (requests.length ? Promise.resolve(requests.shift()) : new Promise((resolve, reject) => {
-        const timer = setTimeout(() => reject(new Error('no request came')), 10000);
+        const timer = setTimeout(() => reject(new Error('no request came')), PATIENCE);
         waiting.push((call) => {
             clearTimeout(timer);
             resolve(call);

@@ -160,7 +160,7 @@ export const keep = {
         const call = await stage.next();
         call.write('tw');
         await shows(b, ['first', 'one', 'second', 'tw']); // while the answer is written
-        await b.waitForTimeout(1500); // longer than b waits for a sign of the other tab
+        await b.waitForTimeout(2500); // longer than b waits for a sign of the other tab
         assert.equal(await b.isVisible('#stop'), true);
         call.write('o');
         await shows(b, ['first', 'one', 'second', 'two']);

@@ -16,7 +16,7 @@ export const rendering = {
         await mock(page, stream([text.slice(0, 40), text.slice(40)], 'Thoughts'));
         await send(page, 'Hello');
         await ended(page);
-        const has = (selector, content) => assert.doesNotReject(page.waitForSelector(`.message.assistant ${selector}:text-is("${content}")`, { timeout: 3000 }));
+        const has = (selector, content) => assert.doesNotReject(page.waitForSelector(`.message.assistant ${selector}:text-is("${content}")`));
         await has('h4', 'Title');
         await has('strong', 'bold');
         await has('em', 'italic');
