@@ -99,10 +99,10 @@ check_code() { # arch file
     code=$work/$name.s
     compile "$1" "$2" -O3 -DNDEBUG -S -o "$code" -Wno-pass-failed \
         2>"$work/$name.err" || { echo "$name: NO CODE"; cat "$work/$name.err"; return; }
-    [[ $1 =~ ^gfx(908|90a|94|11|120) && $2 =~ op_(matmul|attention_tile) ]] && wanted=1
+    [[ $1 =~ ^gfx(908|90a|94|11|120) && $2 =~ op_(matmul|experts_tile|attention_tile) ]] && wanted=1
     found=$(grep -cE 'v_(mfma|wmma)_[fi]32_16x16x' "$code")
-    # op_matmul has both kinds
-    [[ $2 =~ op_matmul ]] && ! grep -qE 'v_(mfma|wmma)_i32_16x16x' "$code" && found=0
+    # op_matmul and op_experts_tile have both kinds
+    [[ $2 =~ op_(matmul|experts_tile) ]] && ! grep -qE 'v_(mfma|wmma)_i32_16x16x' "$code" && found=0
     # for each kernel: spilled registers, bytes of memory for them and for variables
     awk -v name="$name" -v found="$found" -v wanted="$wanted" '
         /^ *- \.args:|^ *- \.agpr_count:/ { memory = spills = 0 }

@@ -22,11 +22,10 @@ static __device__ __forceinline__ void gpu_pin(uint32_t v) {
 
 /* The first call in every kernel. Where kernels of a program overlap (driver_launch), it waits
  * until all earlier work is done, then lets blocks of the next kernel start, which wait here in
- * turn. */
+ * turn. The build replaces this comment in PTX by the instructions, from sm_90 on
+ * (driver_build.cmake). */
 static __device__ __forceinline__ void gpu_begin() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+    asm volatile("// gpu_begin" ::: "memory");
 }
 
 /* The compiler must not compute with the words before this point. */
@@ -88,7 +87,10 @@ static __device__ __forceinline__ const void *gpu_global(const void *p) {
  * The matrices of a multiplication are distributed over a warp in fragments. A fragment of 16 x 16
  * 16-bit values is four registers per lane, one for each 8 x 8 part: rows 0..7, rows 8..15 of
  * columns 0..7, then these rows of columns 8..15. In each part lane l has row l / 4, columns 2 (l %
- * 4) and the next. */
+ * 4) and the next.
+ *
+ * GPU_ALL_ARCHS: the file's PTX is the same for all architectures, without tensor cores. */
+#if !defined(GPU_ALL_ARCHS)
 #define GPU_MMA 1 /* this backend has tensor cores */
 /* Whether the architecture compiled for has tensor cores; true in the host's compiler pass. */
 #define GPU_MMA_HERE 1
@@ -245,5 +247,6 @@ template <int N> static __device__ __forceinline__ void gpu_copy16_end(gpu_copy1
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
+#endif
 
 #endif

@@ -34,6 +34,9 @@
 
 #include "gpu_kernel.h"
 
+#if defined(GPU_ALL_ARCHS)
+#error "this file uses tensor cores: add it to GPU_TENSOR_FILES in driver_build.cmake"
+#endif
 #if GPU_MMA_HERE
 #if defined(GPU_AMD_MMA)
 #include "hip_mma.h"

@@ -5,9 +5,13 @@ set(PI_CUDA auto CACHE STRING "kernels for NVIDIA GPUs: auto (where clang is), o
 # Of each the oldest PTX version that has its instructions, so that old drivers accept it. Code for
 # sm_89 would be that for sm_80.
 set(PI_CUDA_ARCHS "75,80,90" CACHE STRING "compute capabilities to build PTX for")
-set(GPU_PTX_VERSION_75 65)
-set(GPU_PTX_VERSION_80 70)
-set(GPU_PTX_VERSION_90 78)
+set(GPU_PTX_VERSION_75 6.5)
+set(GPU_PTX_VERSION_80 7.0)
+set(GPU_PTX_VERSION_90 7.8)
+# clang makes PTX for sm_75, and for sm_80 of the files with tensor cores. sed makes the rest of it:
+# PTX of the other architectures has other lines .version and .target, and from sm_90 on the
+# instructions of gpu_begin.
+set(GPU_TENSOR_FILES op_attention_tile op_experts_tile op_matmul)
 # Machine code for one GPU takes as long as all PTX, so the default is this machine's.
 set(PI_HIP auto CACHE STRING "kernels for AMD GPUs: auto (where clang and such a GPU are), on, off, later (off until `make`)")
 set(PI_HIP_ARCHS native CACHE STRING
@@ -85,7 +89,7 @@ gpu_no_compiler(why)
 string(TOLOWER "${PI_CUDA}" option)
 if(NOT why AND option MATCHES "^(auto|on)$")
     gpu_try(works "__attribute__((global)) void try_kernel(int *p) { *p = __nvvm_read_ptx_sreg_tid_x(); }"
-        ${GPU_PTX_FLAGS} --cuda-gpu-arch=sm_90 --cuda-feature=+ptx78 -S)
+        ${GPU_PTX_FLAGS} --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 -S)
     if(NOT works)
         set(why "${PI_CLANG} is too old or cannot compile them: install clang 16 or later (Debian, Ubuntu: clang-19)")
     endif()
@@ -190,6 +194,13 @@ file(GLOB others CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.h ${CMAKE_
     ${PROJECT_SOURCE_DIR}/src/quant/*.h ${PROJECT_SOURCE_DIR}/src/base/activation.h)
 list(APPEND headers ${others})
 file(GLOB hip_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/hip/*.h)
+foreach(arch IN LISTS cuda_archs)
+    set(edits "s/^\\.version .*/.version ${GPU_PTX_VERSION_${arch}}/\ns/^\\.target .*/.target sm_${arch}/\n")
+    if(arch GREATER_EQUAL 90)
+        string(APPEND edits "s|// gpu_begin$|griddepcontrol.wait; griddepcontrol.launch_dependents;|\n")
+    endif()
+    file(CONFIGURE OUTPUT ${folder}/compute_${arch}.sed CONTENT "@edits@" @ONLY)
+endforeach()
 set(declared "")
 set(rows "")
 set(images)
@@ -204,13 +215,31 @@ foreach(source IN LISTS GPU_OP_SOURCES ITEMS ${CMAKE_CURRENT_SOURCE_DIR}/driver/
     if(file STREQUAL "driver_ops")
         continue()
     endif()
+    set(one -DGPU_ALL_ARCHS)
+    if(file IN_LIST GPU_TENSOR_FILES)
+        set(one)
+    endif()
+    set(compiled)
     foreach(arch IN LISTS cuda_archs)
+        set(from 75)
+        if(arch GREATER_EQUAL 80 AND NOT one)
+            set(from 80)
+        endif()
+        set(ptx ${folder}/${file}.sm_${from}.ptx)
+        if(NOT from IN_LIST compiled)
+            list(APPEND compiled ${from})
+            string(REPLACE . "" version ${GPU_PTX_VERSION_${from}})
+            add_custom_command(OUTPUT ${ptx} DEPENDS ${source} ${headers}
+                COMMAND ${PI_CLANG} ${GPU_PTX_FLAGS} ${one} --cuda-gpu-arch=sm_${from}
+                    --cuda-feature=+ptx${version} -S -o ${ptx} ${source}
+                COMMENT "Building PTX of ${file} for sm_${from}" VERBATIM)
+        endif()
         set(name ${file}.compute_${arch}.ptx)
-        add_custom_command(OUTPUT ${folder}/${name} ${folder}/${name}.gz DEPENDS ${source} ${headers}
-            COMMAND ${PI_CLANG} ${GPU_PTX_FLAGS} --cuda-gpu-arch=sm_${arch}
-                --cuda-feature=+ptx${GPU_PTX_VERSION_${arch}} -S -o ${folder}/${name} ${source}
-            COMMAND gzip -9 -n -k -f ${folder}/${name}
-            COMMENT "Building PTX of ${file} for sm_${arch}" VERBATIM)
+        set(edits ${folder}/compute_${arch}.sed)
+        add_custom_command(OUTPUT ${folder}/${name} ${folder}/${name}.gz DEPENDS ${ptx} ${edits}
+            COMMAND sed -f ${edits} ${ptx} > ${folder}/${name}
+            COMMAND gzip -n -k -f ${folder}/${name}
+            COMMENT "Compressing PTX of ${file} for sm_${arch}" VERBATIM)
         list(APPEND images ${folder}/${name}.gz)
         string(APPEND declared "EMBED(${file}_${arch}, \"${folder}/${name}.gz\")\n")
         string(APPEND rows "    IMAGE(\"cuda\", \"sm_${arch}\", ${arch}, \"${file}\", ${file}_${arch}),\n")
@@ -220,7 +249,7 @@ foreach(source IN LISTS GPU_OP_SOURCES ITEMS ${CMAKE_CURRENT_SOURCE_DIR}/driver/
         add_custom_command(OUTPUT ${folder}/${name} ${folder}/${name}.gz
             DEPENDS ${source} ${headers} ${hip_headers}
             COMMAND ${PI_CLANG} ${GPU_HIP_FLAGS} --offload-arch=${arch} -c -o ${folder}/${name} ${source}
-            COMMAND gzip -9 -n -k -f ${folder}/${name}
+            COMMAND gzip -n -k -f ${folder}/${name}
             COMMENT "Building code of ${file} for ${arch}" VERBATIM)
         list(APPEND images ${folder}/${name}.gz)
         string(APPEND declared "EMBED(${file}_${arch}, \"${folder}/${name}.gz\")\n")
