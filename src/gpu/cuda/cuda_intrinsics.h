@@ -89,7 +89,7 @@ static __device__ __forceinline__ const void *gpu_global(const void *p) {
  * columns 0..7, then these rows of columns 8..15. In each part lane l has row l / 4, columns 2 (l %
  * 4) and the next.
  *
- * GPU_ALL_ARCHS: the file's PTX is the same for all architectures, without tensor cores. */
+ * GPU_ALL_ARCHS: the file does not use tensor cores, and its PTX suits all architectures. */
 #if !defined(GPU_ALL_ARCHS)
 #define GPU_MMA 1 /* this backend has tensor cores */
 /* Whether the architecture compiled for has tensor cores; true in the host's compiler pass. */
