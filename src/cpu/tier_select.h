@@ -29,17 +29,18 @@ static int64_t tier_select(const float *score, const float *bias, float threshol
     return count;
 }
 
-static int64_t tier_keep(float *v, int32_t *rows, float cut, int64_t n) {
+static int64_t tier_keep(float *v, const float *weight, int32_t *rows, float cut, int64_t n) {
     const vf limit = vf_set1(cut);
     int64_t count = 0, i = 0;
     for (; i + VF_N <= n; i += VF_N) {
-        vf x = vf_load(v + i);
-        vmask gone = vf_le(vf_abs(x), limit);
+        vf x = vf_load(v + i), size = vf_abs(x);
+        if (weight != NULL) size = vf_mul(size, vf_load(weight + i));
+        vmask gone = vf_le(size, limit);
         vf_pack_i32(rows + count, gone, rows + i);
         count += vf_pack(v + count, gone, x);
     }
     for (; i < n; i++) {
-        if (fabsf(v[i]) <= cut) continue;
+        if (fabsf(v[i]) * (weight != NULL ? weight[i] : 1) <= cut) continue;
         rows[count] = rows[i];
         v[count++] = v[i];
     }

@@ -448,17 +448,18 @@ static inline size_t gpu_attention_partial(int32_t n_cols, int32_t n_head, int32
 
 /* h = f(gate x + gate_bias) * (up x + up_bias) for rows [0, n); gate.data NULL: h = f(up x +
  * up_bias); up.data NULL: h = f(gate x + gate_bias). With a list h[c][i] is row list[i], i < *count
- * <= n, and 0 when column c did not select it. Activations f(..) with |f| <= cut become zero (cut <
- * 0: none); a zero activation gives h = 0 for every value of up, also NaN. With `skip` or a list, a
- * row of up is read only when the activation of some column is not zero (cut < 0: all rows are
- * read); modes exact and threshold need no more. *fired += number of rows of up read. Few
+ * <= n, and 0 when column c did not select it. Activations f(..) with |f| cut_weight <= cut become
+ * zero (cut < 0: none); a zero activation gives h = 0 for every value of up, also NaN. With `skip`
+ * or a list, a row of up is read only when the activation of some column is not zero (cut < 0: all
+ * rows are read); modes exact and threshold need no more. *fired += number of rows of up read. Few
  * columns. */
 typedef struct gpu_ffn_in {
     gpu_mat gate, up;
     const float *gate_bias, *up_bias;
     activation f;
-    float threshold; /* threshold of FATReLU */
-    float cut;       /* 0: exact */
+    float threshold;         /* threshold of FATReLU */
+    float cut;               /* 0: exact */
+    const float *cut_weight; /* of every row; NULL: 1 */
     bool skip;
     gpu_input in;
     bool given;                  /* h already holds the activations f(gate); gate.data is NULL */
@@ -472,9 +473,9 @@ typedef struct gpu_ffn_in {
     void *q8; /* [in.n_cols] int8 form of h, without a list; NULL: none */
 } gpu_ffn_in;
 
-/* y = f(gate) * up for n elements; up NULL: y = f(gate). Activations with |f(gate)| <= cut (cut <
- * 0: none) and neurons that the column did not select become zero; a zero gives y = 0 for every
- * value of up, also NaN. May run in place. */
+/* y = f(gate) * up for n elements; up NULL: y = f(gate). Activations with |f(gate)| cut_weight <=
+ * cut (cut < 0: none) and neurons that the column did not select become zero; a zero gives y = 0
+ * for every value of up, also NaN. May run in place. */
 typedef struct gpu_activate {
     const float *gate, *up;
     int64_t ldg, ldu, ldy, n;
@@ -483,6 +484,7 @@ typedef struct gpu_activate {
     bool clamp; /* SiLU with `up`: the clamped form of gpt-oss (ARCH_FFN_CLAMP) */
     bool given; /* `gate` already holds the activations f(gate) */
     float threshold, cut;
+    const float *cut_weight;    /* [n]; NULL: 1 */
     const uint32_t *bitmap;     /* NULL: all neurons are selected */
     int64_t n_words, first_bit; /* element i is bit first_bit + i */
     float *y;

@@ -128,6 +128,7 @@ typedef enum tensor_role {
     ROLE_FFN_POST_NORM_1, /* of the dense FFN alone, where the layer also has experts (Gemma 4) */
     ROLE_FFN_FREQ,        /* frequency of each neuron or expert, hottest first */
     ROLE_FFN_PERM,        /* source index of each stored neuron */
+    ROLE_FFN_CUT,         /* factor of each neuron's activation in threshold mode */
     ROLE_ROUTER,          /* router; layers that have it are mixtures of experts */
     ROLE_ROUTER_BIAS,
     ROLE_ROUTER_SCALE,       /* router input: the unweighted RMS norm times this / sqrt(n_embd) */

@@ -237,6 +237,7 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_FFN_BUNDLE] = "ffn_bundle",
     [ROLE_FFN_FREQ] = "ffn_freq",
     [ROLE_FFN_PERM] = "ffn_perm",
+    [ROLE_FFN_CUT] = "ffn_cut",
     [ROLE_OUTPUT_NORM_BIAS] = "output_norm.bias",
     [ROLE_ATTN_NORM] = "attn_norm",
     [ROLE_ATTN_Q] = "attn_q",

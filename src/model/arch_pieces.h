@@ -74,7 +74,9 @@
         SPARSE_TENSOR(ROLE_FFN_DOWN_T_BIAS, "ffn_down_t.bias", DIM_EMBD, DIM_NONE, TENSOR_F32),    \
         SPARSE_TENSOR(ROLE_FFN_FREQ, "ffn_freq", DIM_UNITS, DIM_NONE,                              \
                       TENSOR_NEURON_VEC | TENSOR_F32),                                             \
-        SPARSE_TENSOR(ROLE_FFN_PERM, "ffn_perm", DIM_FF, DIM_NONE, TENSOR_NEURON_VEC | TENSOR_RAW)
+        SPARSE_TENSOR(ROLE_FFN_PERM, "ffn_perm", DIM_FF, DIM_NONE,                                 \
+                      TENSOR_NEURON_VEC | TENSOR_RAW),                                             \
+        SPARSE_TENSOR(ROLE_FFN_CUT, "ffn_cut", DIM_FF, DIM_NONE, TENSOR_NEURON_VEC | TENSOR_F32)
 
 /* For checkpoints with other tensor names (hf_family.c). */
 #define PLAIN_VECTOR(role, name, dim, flags)                                                       \

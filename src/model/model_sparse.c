@@ -239,6 +239,19 @@ static pi_status check_freq(const model *m, int layer, const float *freq, int n,
     return PI_OK;
 }
 
+static pi_status check_cut(const model *m, int layer, const float *weight, int n, pi_error *err) {
+    char name[64];
+    role_name(m, ROLE_FFN_CUT, layer, name);
+    for (int i = 0; i < n; i++)
+        if (!(weight[i] >= 0 && weight[i] < INFINITY))
+            return error_set(
+                err, PI_ERR_FORMAT,
+                "bad factor: %s: tensor %s: item %d is %g, expected 0 or more; prepare "
+                "the model again",
+                gguf_path(m->file), name, i, (double)weight[i]);
+    return PI_OK;
+}
+
 static pi_status check_perm(const model *m, int layer, tensor_role role, const int32_t *perm, int n,
                             pi_error *err) {
     char name[64], where[512];
@@ -300,8 +313,10 @@ static pi_status bind_layer(model *m, int layer, pi_error *err) {
     if (t[ROLE_ROUTER].data) return bind_experts(m, layer, err);
     s->freq = t[ROLE_FFN_FREQ].data;
     s->perm = t[ROLE_FFN_PERM].data;
+    s->cut_weight = t[ROLE_FFN_CUT].data;
     pi_status status = check_predictor(m, layer, err);
     int n_ff = m->layers[layer].hp.n_ff;
+    if (status == PI_OK && s->cut_weight) status = check_cut(m, layer, s->cut_weight, n_ff, err);
     if (status == PI_OK && s->freq) status = check_freq(m, layer, s->freq, n_ff, err);
     if (status == PI_OK && s->perm)
         status = check_perm(m, layer, ROLE_FFN_PERM, s->perm, n_ff, err);

@@ -86,6 +86,7 @@ static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_
         const arch_tensor *t = arch_tensor_whole(m->arch, (tensor_role)role);
         const model_tensor *tensor = &l->t[role];
         if (!tensor->data || is_statistic((tensor_role)role)) continue;
+        if (role == ROLE_FFN_CUT && mode != PI_MODE_THRESHOLD) continue;
         bool moves = plan_tensor_moves(l, (tensor_role)role, t);
         if (is_predictor((tensor_role)role)) {
             if (mode != PI_MODE_PREDICT) continue;

@@ -127,7 +127,10 @@ static void describe(const plan_slice *h, pi_mode mode) {
     *ffn = (plan_ffn){.mode = mode, .first = h->first, .n_ff = h->n, .cut = 0};
     ffn->given = has_cutoff(h);
     if (mode == PI_MODE_DENSE) ffn->cut = -1;
-    if (mode == PI_MODE_THRESHOLD) ffn->cut = l->sparse.cut;
+    if (mode == PI_MODE_THRESHOLD) {
+        ffn->cut = l->sparse.cut;
+        if (l->sparse.cut_weight) ffn->cut_weight = l->sparse.cut_weight + h->first;
+    }
     if (l->t[ROLE_FFN_DOWN_T].data) {
         const plan_matrix whole = plan_make_matrix(
             h->p, h->layer, ROLE_FFN_DOWN_T, h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT, BUF_Y);

@@ -148,7 +148,9 @@ typedef struct plan_ffn {
     const float *score_bias; /* [n_ff] or NULL */
     float threshold;         /* neurons with score + bias >= this are computed */
     bool given; /* OP_TOP_K has written the activations to GATE; up is the only matrix here */
-    float cut;  /* activations with |f(gate)| <= this count as zero; < 0: disabled */
+    /* Activations with |f(gate)| cut_weight <= cut count as zero; cut < 0: none do. */
+    float cut;
+    const float *cut_weight; /* [n_ff] or NULL: 1 */
     int n_parts;
     int64_t part_rows; /* rows of a part (the last may be shorter); a multiple of CPU_ROW_TILE */
 } plan_ffn;

@@ -399,6 +399,7 @@ void prepare_release(preparation *p) {
     for (int i = 0; p->layers && i < p->model->hp.n_layer; i++) {
         mem_free(p->layers[i].order);
         mem_free(p->layers[i].freq);
+        mem_free(p->layers[i].cut_weight);
         predictor_fit_free(&p->layers[i].fit);
         prepare_magnitudes_free(&p->layers[i].magnitudes);
     }

@@ -69,7 +69,7 @@ pi_status prepare_transpose(pool *p, const model_tensor *t, const int32_t *place
 
 enum { PREPARE_CUT_BINS = 1 << 13 }; /* magnitudes by exponent and 5 bits of the mantissa */
 
-/* Activations |f(gate)| of one layer, and their contributions, by magnitude. */
+/* Weighted activations of one layer, and their contributions, by magnitude. */
 typedef struct prepare_magnitudes {
     double *count; /* [PREPARE_CUT_BINS] pairs of token and neuron */
     double *part;  /* [PREPARE_CUT_BINS] sum of |a_i| |down_i| over these pairs */
@@ -89,9 +89,11 @@ typedef struct prepare_layer {
     bool keeps_predictor;
     struct {
         uint64_t fc1, fc2, sign, bias;
-    } at;                          /* offsets in the spill of the predictor's arrays */
-    prepare_magnitudes magnitudes; /* threshold mode only */
-    float cut;                     /* threshold mode: see model_layer_sparse; NAN otherwise */
+    } at; /* offsets in the spill of the predictor's arrays */
+    /* Threshold mode only. */
+    prepare_magnitudes magnitudes;
+    float cut;         /* model_layer_sparse; NAN in other modes */
+    float *cut_weight; /* [n], in stored order: model_layer_sparse */
 } prepare_layer;
 
 /* A file without a name; NULL until the first write. */

@@ -422,6 +422,10 @@ static pi_status run_layer(layer_run *r, int layer, pi_error *err) {
     if (r->p->experts) return profile_experts(r, layer, err);
     if (!l->hp.ffn) return run_windows(r, layer, 1, err);
     pi_status status = give_layer(out, r->n_ff, err);
+    if (status == PI_OK && r->p->thresholds) {
+        out->cut_weight = mem_calloc((size_t)r->n_ff, sizeof *out->cut_weight);
+        if (!out->cut_weight) status = error_nomem(err, (size_t)r->n_ff * 4, "factors of neurons");
+    }
     if (status == PI_OK) status = prepare_down_norms(r->p->pool, l, r->down_norm, err);
     if (status == PI_OK) status = run_windows(r, layer, fit ? 1 - fit_share : 1, err);
     if (status != PI_OK) return status;

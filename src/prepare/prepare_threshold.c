@@ -1,7 +1,8 @@
 /* prepare_threshold.c: models whose activations are hardly ever exactly zero. Where |f(gate)| is
- * small, `up` and `down` of that neuron change little (CATS, Lee et al. 2024). A layer's threshold
- * is a quantile of |f(gate)|, the same quantile in all layers. The caller measures the effect on
- * the model.
+ * small, `up` and `down` of that neuron change little (CATS, Lee et al. 2024). How much depends on
+ * the neuron: its magnitude is |f(gate)| times the mean of |up| (weighted by |f(gate)|) and times
+ * the length of its row of down. A layer's threshold is a quantile of these magnitudes, the same
+ * quantile in all layers. The caller measures the effect on the model.
  *
  * Magnitudes are sorted into bins by the upper bits of the float: 32 bins per factor of two, so
  * that thresholds are precise to 3% without sorting millions of values. */
@@ -27,6 +28,7 @@ typedef struct cut_profile {
     size_t act_bytes, scratch_bytes; /* scratch bytes of one thread */
     uint8_t *scratch;                /* [n_threads][scratch_bytes] */
     float *values;                   /* [GROUP][n_ff] */
+    float *weight;                   /* [n_ff] factors of |f(gate)| */
 } cut_profile;
 
 static int bin_of(float magnitude) {
@@ -77,6 +79,35 @@ static void compute_gates(cut_profile *c, int64_t t0, int64_t n) {
     }
 }
 
+/* Weights from all tokens. Without a gate the activation is the whole hidden value. */
+static pi_status weigh_neurons(cut_profile *c, pi_error *err) {
+    const prepare_sample *in = c->in;
+    int64_t n_ff = c->layer->hp.n_ff;
+    memcpy(c->weight, in->down_norm, (size_t)n_ff * sizeof *c->weight);
+    if (!c->layer->t[ROLE_FFN_GATE].data) return PI_OK;
+    double *hidden = mem_calloc((size_t)n_ff, sizeof *hidden);
+    double *gate = mem_calloc((size_t)n_ff, sizeof *gate);
+    pi_status status = PI_OK;
+    if (!hidden || !gate)
+        status = error_nomem(err, 2 * (size_t)n_ff * sizeof *gate, "means of neurons");
+    for (int64_t t0 = 0; t0 < in->n && status == PI_OK; t0 += GROUP) {
+        int64_t n = in->n - t0 < GROUP ? in->n - t0 : GROUP;
+        compute_gates(c, t0, n);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t k = 0; k < n_ff; k++) {
+                double h = fabs((double)in->hidden[(t0 + i) * n_ff + k]);
+                if (!isfinite(h)) continue;
+                hidden[k] += h;
+                gate[k] += fabs((double)c->values[i * n_ff + k]);
+            }
+    }
+    for (int64_t k = 0; k < n_ff && status == PI_OK; k++)
+        c->weight[k] *= gate[k] > 0 ? (float)(hidden[k] / gate[k]) : 0.0f;
+    mem_free(hidden);
+    mem_free(gate);
+    return status;
+}
+
 /* Adds tokens [t0, t0 + n) to the bins; replaces their hidden values by magnitudes. */
 static void add_group(cut_profile *c, int64_t t0, int64_t n) {
     prepare_magnitudes *magnitudes = c->magnitudes;
@@ -87,7 +118,7 @@ static void add_group(cut_profile *c, int64_t t0, int64_t n) {
         float *hidden = c->in->hidden + (t0 + i) * n_ff;
         for (int64_t k = 0; k < n_ff; k++) {
             double part = fabs((double)hidden[k]) * (double)c->in->down_norm[k];
-            float magnitude = fabsf(gated ? c->values[i * n_ff + k] : hidden[k]);
+            float magnitude = fabsf(gated ? c->values[i * n_ff + k] : hidden[k]) * c->weight[k];
             int bin = bin_of(magnitude);
             hidden[k] = magnitude;
             if (!isfinite(part)) continue;
@@ -103,11 +134,14 @@ static void release(cut_profile *c) {
     mem_unmap(c->act.data, c->act_bytes);
     mem_unmap(c->scratch, c->scratch_bytes * (size_t)pool_size(c->p->pool));
     mem_free(c->values);
+    mem_free(c->weight);
 }
 
 static pi_status allocate(cut_profile *c, pi_error *err) {
     size_t n_ff = (size_t)c->layer->hp.n_ff;
     prepare_magnitudes *h = c->magnitudes;
+    c->weight = mem_alloc(n_ff * sizeof *c->weight);
+    if (!c->weight) return error_nomem(err, n_ff * sizeof *c->weight, "factors of neurons");
     h->count = mem_calloc(PREPARE_CUT_BINS, sizeof *h->count);
     h->part = mem_calloc(PREPARE_CUT_BINS, sizeof *h->part);
     if (!h->count || !h->part)
@@ -146,7 +180,10 @@ static pi_status order_neurons(cut_profile *c, prepare_layer *out, pi_error *err
             freq[k] += c->in->hidden[i * n_ff + k] > middle ? 1.0f / (float)n : 0.0f;
     for (int64_t k = 0; k < n_ff; k++) freq[k] = freq[k] > 1 ? 1 : freq[k]; /* sums are rounded */
     pi_status status = neuron_order(freq, n_ff, out->order, err);
-    for (int64_t i = 0; i < n_ff && status == PI_OK; i++) out->freq[i] = freq[out->order[i]];
+    for (int64_t i = 0; i < n_ff && status == PI_OK; i++) {
+        out->freq[i] = freq[out->order[i]];
+        out->cut_weight[i] = c->weight[out->order[i]];
+    }
     mem_free(freq);
     return status;
 }
@@ -160,6 +197,7 @@ pi_status prepare_profile_cuts(preparation *p, int layer, const cpu_kernels *ker
                      .magnitudes = &out->magnitudes,
                      .in = in};
     pi_status status = allocate(&c, err);
+    if (status == PI_OK) status = weigh_neurons(&c, err);
     for (int64_t t = 0; t < in->n && status == PI_OK; t += GROUP)
         add_group(&c, t, in->n - t < GROUP ? in->n - t : GROUP);
     for (int bin = 0; status == PI_OK && bin < PREPARE_CUT_BINS; bin++) {

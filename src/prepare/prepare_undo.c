@@ -111,6 +111,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     switch (row->role) {
     case ROLE_FFN_FREQ:
     case ROLE_FFN_PERM:
+    case ROLE_FFN_CUT:
     case ROLE_EXPERT_PERM:
     case ROLE_FC1:
     case ROLE_FC2:

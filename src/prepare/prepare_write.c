@@ -116,6 +116,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     switch (row->role) {
     case ROLE_FFN_FREQ:
     case ROLE_FFN_PERM:
+    case ROLE_FFN_CUT:
     case ROLE_EXPERT_PERM:
         return PI_OK; /* from an earlier preparation */
     case ROLE_FC1:
@@ -186,6 +187,8 @@ static pi_status add_findings(prepare_parts *l, int layer, const int32_t *perm, 
     if (status == PI_OK)
         status = add_vector(l, ROLE_FFN_FREQ, layer, QUANT_F32, l->p->layers[layer].freq, err);
     if (status == PI_OK) status = add_vector(l, order, layer, QUANT_I32, perm, err);
+    if (status == PI_OK && l->p->thresholds)
+        status = add_vector(l, ROLE_FFN_CUT, layer, QUANT_F32, l->p->layers[layer].cut_weight, err);
     return status;
 }
 

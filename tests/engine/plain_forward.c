@@ -447,10 +447,15 @@ static double *scores(const plain *p, int layer, const double *normed) {
 
 /* Sets activations [n_tokens][n_ff] that the mode leaves out to zero. */
 static void leave_out(const plain *p, int layer, const double *normed, double *activation) {
-    int n = p->n_tokens * p->t->n_ff[layer];
-    if (p->mode == PLAIN_THRESHOLD)
-        for (int i = 0; i < n; i++)
-            if (fabs(activation[i]) <= (double)p->t->sparse.cut) activation[i] = 0;
+    int n_ff = p->t->n_ff[layer], n = p->n_tokens * n_ff;
+    if (p->mode == PLAIN_THRESHOLD) {
+        double *factor = load(p, layer, "ffn_cut");
+        for (int i = 0; i < n; i++) {
+            double size = fabs(activation[i]) * (factor ? factor[i % n_ff] : 1);
+            if (size <= (double)p->t->sparse.cut) activation[i] = 0;
+        }
+        mem_free(factor);
+    }
     if (p->mode != PLAIN_PREDICT) return;
     double *score = scores(p, layer, normed);
     for (int i = 0; i < n; i++)

@@ -158,6 +158,7 @@ static void test_sparse(void **state) {
         t.type = types[k];
         t.sparse.down_t = true;
         t.sparse.cut = 0.1f;
+        t.sparse.cut_factors = true;
         check(&t, "threshold", PI_MODE_THRESHOLD);
     }
 }

@@ -157,6 +157,7 @@ static void test_threshold(void **state) {
     tiny_model t = base_model("llama", "q4_0");
     t.activation = NULL;
     t.sparse.cut = 0.05f;
+    t.sparse.cut_factors = true;
     open_models(&t, 0);
     compare("silu", PI_MODE_THRESHOLD, CPU_TIER_AUTO, ALONE);
     compare("silu", PI_MODE_THRESHOLD, CPU_TIER_AUTO, 1);

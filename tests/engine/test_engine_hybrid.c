@@ -331,7 +331,7 @@ static void test_predict(void **state) {
 static void test_threshold(void **state) {
     (void)state;
     tiny_model t = base_model("llama");
-    t.sparse = (tiny_sparse){.down_t = true, .cut = 0.05f};
+    t.sparse = (tiny_sparse){.down_t = true, .cut = 0.05f, .cut_factors = true};
     check("silu", &t, PI_MODE_THRESHOLD);
 }
 

@@ -180,10 +180,12 @@ static void test_odd_ranks(void **state) {
 static void test_threshold(void **state) {
     (void)state;
     static const char *const activations[] = {"silu", "gelu", "relu"};
-    for (int a = 0; a < 3; a++) {
+    for (int i = 0; i < 6; i++) {
+        int a = i / 2;
         tiny_model t = base_model();
         t.activation = activations[a];
         t.sparse.cut = 0.1f;
+        t.sparse.cut_factors = i % 2;
         t.sparse.down_t = true;
         check(activations[a], &t, PLAIN_THRESHOLD, PI_MODE_THRESHOLD);
     }

@@ -225,17 +225,18 @@ static void test_predict_shapes(void **state) {
 /* ---- activations ----------------------------------------------------------------------------- */
 
 /* Activations in place. given: the input has activations, not gates. by_bits: masks by bits that
- * begin within a word. gated: with `up` and the int8 form; up is not finite at some elements, where
- * zeros must stay zero. */
+ * begin within a word, and a factor per element. gated: with `up` and the int8 form; up is not
+ * finite at some elements, where zeros must stay zero. */
 static void check_activate(activation f, int n_cols, bool given, bool gated, bool by_bits,
                            float cut) {
     enum { MOST = 320, FIRST = 37, WORDS = (FIRST + MOST + 31) / 32 };
     const int64_t width = gated ? MOST : MOST - 19;
     const size_t n = (size_t)(n_cols * width), n_bits = (size_t)n_cols * WORDS;
     float *gate = case_random((int64_t)n, 2), *up = case_random((int64_t)n, 2);
-    float *y = case_host(n * sizeof *y);
+    float *y = case_host(n * sizeof *y), *weight = case_host((size_t)width * sizeof *weight);
     uint32_t *bits = case_host(n_bits * sizeof *bits);
     for (size_t i = 0; i < n_bits; i++) bits[i] = (uint32_t)rng_u64(&the_case.r);
+    for (int64_t i = 0; i < width; i++) weight[i] = by_bits ? 0.5f + (float)(i % 4) / 2 : 1;
     for (size_t i = 3; i < n; i += 11) up[i] = i % 2 ? (float)INFINITY : (float)NAN;
     gpu_activate a = {.gate = case_upload(gate, n * sizeof *gate),
                       .up = gated ? case_upload(up, n * sizeof *up) : NULL,
@@ -248,6 +249,7 @@ static void check_activate(activation f, int n_cols, bool given, bool gated, boo
                       .given = given,
                       .threshold = 0.25f,
                       .cut = cut,
+                      .cut_weight = by_bits ? case_upload(weight, (size_t)width * 4) : NULL,
                       .bitmap = by_bits ? case_upload(bits, n_bits * sizeof *bits) : NULL,
                       .n_words = WORDS,
                       .first_bit = FIRST,
@@ -261,8 +263,9 @@ static void check_activate(activation f, int n_cols, bool given, bool gated, boo
         int c = (int)((int64_t)i / width);
         double want = (double)gate[i], u = (double)up[i];
         if (!given) want = activation_formula(f, 0.25, want);
-        if (cut > 0 && fabs(fabs(want) - (double)cut) < 1e-5) continue; /* depends on rounding */
-        if (fabs(want) <= (double)cut) want = 0;
+        const double magnitude = fabs(want) * (double)weight[(int64_t)i % width];
+        if (cut > 0 && fabs(magnitude - (double)cut) < 2e-5) continue; /* depends on rounding */
+        if (magnitude <= (double)cut) want = 0;
         if (by_bits && !bit_of(bits, WORDS, c, FIRST + (int64_t)i % width)) want = 0;
         if (want != 0 && gated) want *= f == ACTIVATION_DRELU && u < 0 ? 0 : u;
         zeros += want == 0;

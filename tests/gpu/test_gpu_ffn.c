@@ -15,6 +15,7 @@ typedef struct layer {
     float *gate_bias, *up_bias; /* NULL: none */
     activation f;
     float threshold, cut;
+    float *cut_weight; /* NULL: none */
     case_columns x;
     int64_t n, n_in;
     int n_cols;
@@ -36,7 +37,7 @@ static double gate_value(const layer *l, const case_mat *w, const float *bias, i
     *size = 1e-30;
     double v = product(w, l, r, c, size) + (bias ? (double)bias[r] : 0);
     v = activation_formula(l->f, (double)l->threshold, v);
-    return fabs(v) <= (double)l->cut ? 0 : v;
+    return fabs(v) * (l->cut_weight ? (double)l->cut_weight[r] : 1) <= (double)l->cut ? 0 : v;
 }
 
 static double neuron_value(const layer *l, int64_t r, int c, double *size) {
@@ -60,6 +61,7 @@ static gpu_ffn_in describe(const layer *l, float *h, int64_t ldh) {
                         .f = l->f,
                         .threshold = l->threshold,
                         .cut = l->cut,
+                        .cut_weight = upload_or_null(l->cut_weight, l->n),
                         .in = l->x.in,
                         .n = l->n,
                         .h = h,
@@ -177,6 +179,9 @@ static void test_ffn_forms(void **state) {
         check_dense(&l, false);
         check_dense(&l, true);
         l.cut = 1.5f;
+        check_dense(&l, true);
+        l.cut_weight = case_host((size_t)l.n * sizeof *l.cut_weight);
+        for (int64_t r = 0; r < l.n; r++) l.cut_weight[r] = 0.5f + (float)(r % 4) / 2;
         check_dense(&l, true);
         l.gate = (case_mat){0}; /* ungated */
         check_dense(&l, false);

@@ -68,24 +68,28 @@ void kernel_test_select(void **state) {
     for (int t = 0; t < tiers.n; t++) check_select(&tiers.table[t], N_MAX, 0.5f, true, &r);
 }
 
-static void check_keep(const cpu_kernels *k, int64_t n, float cut, rng *r) {
+static void check_keep(const cpu_kernels *k, int64_t n, float cut, bool weighted, rng *r) {
     float *v = fenced_alloc((size_t)n * sizeof *v), want_v[N_MAX];
+    float *weight = fenced_alloc((size_t)n * sizeof *weight);
     int32_t *rows = fenced_alloc((size_t)n * sizeof *rows), want_rows[N_MAX];
-    assert_true(v != NULL && rows != NULL);
+    assert_true(v != NULL && rows != NULL && weight != NULL);
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++) {
         v[i] = hostile_value(i % 2 ? cut : -cut, r);
+        weight[i] = (float)(i % 3) / 2;
         rows[i] = (int32_t)(3 * i + 5);
-        if (!(fabsf(v[i]) > cut) && !isnan(v[i]) && !isnan(cut)) continue;
+        float size = weighted ? fabsf(v[i]) * weight[i] : fabsf(v[i]);
+        if (!(size > cut) && !isnan(size) && !isnan(cut)) continue;
         want_v[count] = v[i];
         want_rows[count++] = rows[i];
     }
-    int64_t got = k->keep(v, rows, cut, n);
+    int64_t got = k->keep(v, weighted ? weight : NULL, rows, cut, n);
     if (got != count || memcmp(v, want_v, (size_t)count * sizeof *v) != 0 ||
         memcmp(rows, want_rows, (size_t)count * sizeof *rows) != 0)
         fail_msg("%s: keep of %d, cut %g: %d neurons, expected %d; or other neurons", k->name,
                  (int)n, (double)cut, (int)got, (int)count);
     fenced_free(v);
+    fenced_free(weight);
     fenced_free(rows);
 }
 
@@ -99,8 +103,9 @@ void kernel_test_keep(void **state) {
     for (int t = 0; t < tiers.n; t++) {
         for (int64_t n = 0; n <= 67; n += n < 35 ? 1 : 8)
             for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
-                check_keep(&tiers.table[t], n, cuts[i], &r);
-        check_keep(&tiers.table[t], N_MAX, 0.5f, &r);
+                for (int weighted = 0; weighted < 2; weighted++)
+                    check_keep(&tiers.table[t], n, cuts[i], weighted, &r);
+        check_keep(&tiers.table[t], N_MAX, 0.5f, true, &r);
     }
 }
 

@@ -101,7 +101,7 @@ static void put_types(gguf_writer *w, const gguf_file *f, uint64_t n_layer, what
 /* Writes the names of the source's tensors: without those that prepare added, and with ffn_down. */
 static void put_order(gguf_writer *w, const gguf_file *f) {
     enum { MAX_TENSORS = 1024 };
-    static const char *const added[] = {".ffn_freq", ".ffn_perm", ".ffn_expert_perm",
+    static const char *const added[] = {".ffn_freq", ".ffn_perm", ".ffn_expert_perm", ".ffn_cut",
                                         ".fc1",      ".fc2",      ".ffn_sign"};
     static char texts[MAX_TENSORS][3 * GGUF_MAX_NAME];
     gguf_string names[MAX_TENSORS];

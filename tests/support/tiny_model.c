@@ -308,6 +308,7 @@ static void add_neurons(tiny_list *l, int i) {
         add_matrix(l, i, "ffn_down_t", t->n_embd, t->n_ff[i]);
     else
         add_matrix(l, i, "ffn_down", t->n_ff[i], t->n_embd);
+    if (s->cut_factors) add_vector(l, i, "ffn_cut", t->n_ff[i], 1, 0.15f);
     if (!s->predictor) return;
     if (strcmp(s->predictor, "sign") == 0) {
         tiny_tensor *x = add(l, i, "ffn_sign", "i8");

@@ -25,8 +25,9 @@ typedef struct tiny_sparse {
     bool residual;         /* the predictor reads the residual stream */
     bool no_bias;          /* no fc2.bias */
     int rank;
-    float threshold; /* score threshold, powerinfer.sparse_threshold; 0: no key */
-    float cut;       /* cutoff of threshold mode; 0: none */
+    float threshold;  /* score threshold, powerinfer.sparse_threshold; 0: no key */
+    float cut;        /* cutoff of threshold mode; 0: none */
+    bool cut_factors; /* with a factor for every neuron, ffn_cut */
 } tiny_sparse;
 
 /* Mixture of experts in layers from `n_dense` on; n 0: none. */

@@ -153,10 +153,10 @@ static int64_t scalar_select(const float *score, const float *bias, float thresh
     return count;
 }
 
-static int64_t scalar_keep(float *v, int32_t *rows, float cut, int64_t n) {
+static int64_t scalar_keep(float *v, const float *weight, int32_t *rows, float cut, int64_t n) {
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (fabsf(v[i]) <= cut) continue;
+        if (fabsf(v[i]) * (weight ? weight[i] : 1) <= cut) continue;
         rows[count] = rows[i];
         v[count++] = v[i];
     }

@@ -105,7 +105,7 @@ static void drop_by_message(const cpu_exec *c, int layer, const plan_ffn *f, int
 static void mask(const cpu_exec *c, int layer, const plan_ffn *f, int64_t col, int64_t r0,
                  int64_t r1, float *a) {
     for (int64_t r = r0; r < r1; r++)
-        if (fabsf(a[r]) <= f->cut) a[r] = 0;
+        if (fabsf(a[r]) * (f->cut_weight ? f->cut_weight[r] : 1) <= f->cut) a[r] = 0;
     switch (f->selection) {
     case SELECT_SCORES:
         drop_by_scores(c, f, col, r0, r1, a);

@@ -265,18 +265,26 @@ static void select_one(part_work *w) {
     }
 }
 
+/* Factors of the neurons that are left, in the buffer of up; NULL: 1. */
+static const float *cut_weights(const part_work *w) {
+    const float *weight = w->ffn->cut_weight;
+    if (!weight || w->ffn->cut < 0) return NULL;
+    for (int64_t i = 0; i < w->n; i++) w->t->up[i] = weight[neuron_at(w, i)];
+    return w->t->up;
+}
+
 /* Drops neurons whose value in t->gate counts as zero. */
-static void keep_active(part_work *w, float cut) {
-    if (w->ffn->cut >= 0) w->n = w->c->kernels.keep(w->t->gate, w->t->rows, cut, w->n);
+static void keep_active(part_work *w, const float *weight, float cut) {
+    if (w->ffn->cut >= 0) w->n = w->c->kernels.keep(w->t->gate, weight, w->t->rows, cut, w->n);
 }
 
 void cpu_exec_ffn_sparse_one(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith) {
     part_work w;
     while (take_part(c, s, f, ith, select_one, &w)) {
         activate_gate(&w);
-        keep_active(&w, w.ffn->cut);
+        keep_active(&w, cut_weights(&w), w.ffn->cut);
         if (has_up(&w)) multiply_up(&w);
-        if (has_up(&w) && rectifies_up(&w)) keep_active(&w, 0);
+        if (has_up(&w) && rectifies_up(&w)) keep_active(&w, NULL, 0);
         finish_part(&w);
     }
 }
@@ -337,12 +345,14 @@ static void select_union(part_work *w) {
 /* Keeps the neurons that are active for any token; in the columns of other tokens they are zero. */
 static void keep_active_union(part_work *w) {
     thread_scratch *t = w->t;
+    const float *weights = cut_weights(w);
     int64_t kept = 0;
     for (int64_t i = 0; i < w->n; i++) {
+        const float weight = weights ? weights[i] : 1;
         bool any = false;
         for (int c = 0; c < w->n_cols; c++) {
             float a = t->gate[c * w->ld + i];
-            if (!(t->mark[i] >> c & 1) || fabsf(a) <= w->ffn->cut) a = 0;
+            if (!(t->mark[i] >> c & 1) || fabsf(a) * weight <= w->ffn->cut) a = 0;
             t->gate[c * w->ld + kept] = a;
             any = any || a != 0;
         }

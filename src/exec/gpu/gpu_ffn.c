@@ -118,6 +118,7 @@ static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const plan_ff
                         .f = g->model->hp.activation,
                         .threshold = g->model->hp.activation_threshold,
                         .cut = cut_of(f),
+                        .cut_weight = w->cut_weight,
                         .skip = cut_of(f) >= 0,
                         .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
                         .n = s->matrix[0].w.n_out,
@@ -144,7 +145,7 @@ void gpu_exec_ffn_listed(gpu_exec *g, const plan_step *s, const plan_ffn *f, con
 }
 
 /* Hidden values from gate and up of all neurons, zero for neurons that were not selected. */
-static void mask_hidden(gpu_exec *g, const plan_step *s, const plan_ffn *f,
+static void mask_hidden(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
                         const gpu_exec_shape *p) {
     const bool selected = f && f->selection != SELECT_ALL, given = f && f->given;
     const gpu_activate a = {.gate = g->buf[BUF_GATE],
@@ -159,6 +160,7 @@ static void mask_hidden(gpu_exec *g, const plan_step *s, const plan_ffn *f,
                             .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
                             .threshold = g->model->hp.activation_threshold,
                             .cut = cut_of(f),
+                            .cut_weight = w->cut_weight,
                             .bitmap = selected ? g->bits : NULL,
                             .n_words = selected ? gpu_exec_words(g, s) : 0,
                             .y = g->buf[BUF_GATE],
@@ -169,13 +171,13 @@ static void mask_hidden(gpu_exec *g, const plan_step *s, const plan_ffn *f,
 void gpu_exec_ffn_masked(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
                          const gpu_exec_shape *p) {
     gpu_exec_matvec(g, s, &(const args_matmul){.relu = false}, w, p);
-    mask_hidden(g, s, f, p);
+    mask_hidden(g, s, f, w, p);
 }
 
 void gpu_exec_ffn_tiled(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
                         const gpu_exec_shape *p) {
     gpu_exec_matmul(g, s, &(const args_matmul){.relu = false}, w, p);
-    mask_hidden(g, s, f, p);
+    mask_hidden(g, s, f, w, p);
 }
 
 /* ---- down ------------------------------------------------------------------------------------ */

@@ -75,7 +75,7 @@ static plan_matrix tile_of(const gpu_exec_cold *cold, int which, int64_t r0, int
 
 /* ---- device memory --------------------------------------------------------------------------- */
 
-static pi_status upload_biases(gpu_exec *g, gpu_exec_cold *cold, pi_error *err) {
+static pi_status upload_vectors(gpu_exec *g, gpu_exec_cold *cold, pi_error *err) {
     pi_status status = PI_OK;
     for (int k = 0; k < cold->in->n_matrices && status == PI_OK; k++)
         status = gpu_exec_upload_floats(g, cold->in->matrix[k].bias, n_neurons(cold), "a bias",
@@ -83,6 +83,10 @@ static pi_status upload_biases(gpu_exec *g, gpu_exec_cold *cold, pi_error *err) 
     if (status == PI_OK)
         status = gpu_exec_upload_floats(g, cold->down.bias, g->model->hp.n_embd, "a bias",
                                         &cold->down_bias, err);
+    const plan_ffn *f = plan_ffn_of(cold->in);
+    if (status == PI_OK && f)
+        status = gpu_exec_upload_floats(g, f->cut_weight, n_neurons(cold), "factors of neurons",
+                                        &cold->cut_weight, err);
     return status;
 }
 
@@ -93,7 +97,7 @@ pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err) {
     for (int i = 0; i < g->model->hp.n_layer && status == PI_OK; i++) {
         gpu_exec_cold *cold = &g->cold[i];
         if (!plan_has(g->plan, i) || !find_cold(g->plan, i, cold)) continue;
-        status = upload_biases(g, cold, err);
+        status = upload_vectors(g, cold, err);
         bytes += cold_bytes(cold);
         for (int k = 0; k <= cold->in->n_matrices; k++) {
             const plan_matrix m = tile_of(
@@ -180,6 +184,7 @@ static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, const plan_step 
                             .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
                             .threshold = g->model->hp.activation_threshold,
                             .cut = f ? f->cut : -1,
+                            .cut_weight = cold->cut_weight ? cold->cut_weight + r0 : NULL,
                             .bitmap = selected ? g->bits : NULL,
                             .n_words = plan_bits_words(g->model->layers[s->layer].hp.n_ff),
                             .first_bit = selected ? f->first + r0 : 0,

@@ -30,9 +30,9 @@ struct ffn_args : gpu_ffn_in {
     int64_t ldv;
 };
 
-static __device__ __forceinline__ float activated(const ffn_args &a, float v) {
+static __device__ __forceinline__ float activated(const ffn_args &a, int64_t neuron, float v) {
     const float y = gpu_activation(a.f, a.threshold, v);
-    return fabsf(y) <= a.cut ? 0.0f : y;
+    return fabsf(y) * (a.cut_weight ? a.cut_weight[neuron] : 1.0f) <= a.cut ? 0.0f : y;
 }
 
 /* Activations of the gate for the columns that selected the neuron; true when `up` is needed. */
@@ -48,7 +48,7 @@ static __device__ __forceinline__ bool gate_first(const ffn_args &a, int64_t ite
         float sum[1][C];
         gpu_dot_rows<F, 1, C>(row, a.gate.n_in, a.in, sum);
         GPU_UNROLL
-        for (int c = 0; c < C; c++) v[c] = activated(a, sum[0][c] + bias);
+        for (int c = 0; c < C; c++) v[c] = activated(a, neuron, sum[0][c] + bias);
     }
     bool any = a.cut < 0.0f;
     GPU_UNROLL
@@ -77,7 +77,7 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
         gpu_dot_rows<F, 2, C>(rows, a.up.n_in, a.in, sum);
         GPU_UNROLL
         for (int c = 0; c < C; c++)
-            v[c] = gpu_gated(a.f, activated(a, sum[0][c] + gate_bias), sum[1][c] + up_bias);
+            v[c] = gpu_gated(a.f, activated(a, neuron, sum[0][c] + gate_bias), sum[1][c] + up_bias);
         reads = true;
         return true;
     }
@@ -93,7 +93,7 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
         if (gated)
             v[c] = gpu_gated(a.f, v[c], up);
         else if (c < a.in.n_cols && gpu_selected(a.bitmap, a.n_words, c, neuron))
-            v[c] = activated(a, up);
+            v[c] = activated(a, neuron, up);
     }
     return true;
 }

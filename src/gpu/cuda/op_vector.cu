@@ -16,7 +16,8 @@ static __device__ __forceinline__ float activated(const gpu_activate &a, int64_t
     float gate = a.gate[c * a.ldg + i], up = a.up ? a.up[c * a.ldu + i] : 0.0f;
     if (a.clamp) gate = gpu_clamp_gate(gate), up = gpu_clamp_up(up);
     float v = a.given ? gate : gpu_activation(a.f, a.threshold, gate);
-    if (fabsf(v) <= a.cut || !gpu_selected(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0f;
+    const float size = fabsf(v) * (a.cut_weight ? a.cut_weight[i] : 1.0f);
+    if (size <= a.cut || !gpu_selected(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0f;
     return a.up ? gpu_gated(a.f, v, up) : v;
 }
 
