@@ -645,6 +645,16 @@ static void test_bad_statistics(void **state) {
     expect_refusal(&freqs, PI_ERR_FORMAT,
                    "bad frequency: " MODEL_PATH ": tensor blk.1.ffn_freq: item 0 is 1.25, not in "
                    "0..1; prepare the model again");
+    change factors = {.extra = {{"blk.1.ffn_cut", QUANT_F32, {N_FF, 0}, freq}}};
+    freq[0] = 1.25f; /* may be above 1 */
+    expect_refusal(&factors, PI_ERR_FORMAT,
+                   "bad factor: " MODEL_PATH
+                   ": tensor blk.1.ffn_cut: item 7 is -0.25, expected 0 or "
+                   "more; prepare the model again");
+    freq[7] = INFINITY;
+    expect_refusal(&factors, PI_ERR_FORMAT,
+                   "bad factor: " MODEL_PATH ": tensor blk.1.ffn_cut: item 7 is inf, expected 0 or "
+                   "more; prepare the model again");
     for (int i = 0; i < N_FF; i++) freq[i] = i == 2 ? 0.75f : 0.5f;
     expect_refusal(&freqs, PI_ERR_FORMAT,
                    "neurons out of order: " MODEL_PATH ": tensor blk.1.ffn_freq: item 2 is 0.75 "

@@ -252,6 +252,67 @@ static void test_predictors(void **state) {
 
 /* ---- thresholds ------------------------------------------------------------------------------ */
 
+/* Doubles the rows of up and of down (a column) of neuron `k` in layer 0. */
+static void double_neuron(const char *path, int64_t k, bool up, bool down) {
+    gguf_file *f = files_open(path);
+    const gguf_tensor *u = layer_tensor(f, 0, "ffn_up.weight");
+    const gguf_tensor *d = layer_tensor(f, 0, "ffn_down.weight");
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    for (int64_t i = 0; i < (int64_t)u->dims[0]; i++) {
+        for (int which = 0; which < 2; which++) {
+            const gguf_tensor *t = which ? d : u;
+            int64_t at = 2 * (which ? i * (int64_t)d->dims[0] + k : k * (int64_t)u->dims[0] + i);
+            uint16_t half;
+            memcpy(&half, t->data + at, sizeof half);
+            if (which ? !down : !up) continue;
+            assert_true((half & 0x7c00) != 0 && (half & 0x7c00) < 0x7800); /* doubles exactly */
+            half = (uint16_t)(half + 0x0400);
+            assert_int_equal(fseek(file, (long)t->file_offset + (long)at, SEEK_SET), 0);
+            assert_int_equal(fwrite(&half, sizeof half, 1, file), 1);
+        }
+    }
+    assert_int_equal(fclose(file), 0);
+    gguf_close(f);
+}
+
+/* The factor of the source's neuron `k` in layer 0. */
+static double factor_of(const char *path, int64_t k) {
+    gguf_file *f = files_open(path);
+    const gguf_tensor *cut = layer_tensor(f, 0, "ffn_cut");
+    const int32_t *perm = (const void *)layer_tensor(f, 0, "ffn_perm")->data;
+    const float *factors = (const void *)cut->data;
+    double factor = -1;
+    for (uint64_t i = 0; i < cut->n_elems; i++) {
+        assert_true(factors[i] > 0);
+        if (perm[i] == k) factor = (double)factors[i];
+    }
+    gguf_close(f);
+    return factor;
+}
+
+/* A factor is proportional to the neuron's up and to its row of down. */
+static void test_factors(void **state) {
+    (void)state;
+    enum { NEURON = 5 };
+    prepare_notes notifier;
+    pi_prepare_options o = files_options(TEXT_PATH, &notifier);
+    tiny_model t = files_tiny("f16");
+    double before = 0;
+    t.activation = "silu";
+    o.max_loss = 0.02;
+    o.predictor = "none";
+    for (int i = 0; i < 3; i++) {
+        tiny_write(&t, IN_PATH);
+        double_neuron(IN_PATH, NEURON, i > 0, i > 1);
+        files_prepare(IN_PATH, OUT_PATH, &o);
+        double factor = factor_of(OUT_PATH, NEURON);
+        assert_true(factor > 0);
+        if (i > 0) assert_true(fabs(factor / before - 2) < 1e-5);
+        before = factor;
+    }
+}
+
 static void test_thresholds(void **state) {
     (void)state;
     static const char *const activations[] = {"silu", "gelu"};
@@ -338,9 +399,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),      cmocka_unit_test(test_biases_and_scales),
-        cmocka_unit_test(test_again),      cmocka_unit_test(test_predictors),
-        cmocka_unit_test(test_thresholds), cmocka_unit_test(test_quantize_first),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_biases_and_scales),
+        cmocka_unit_test(test_again),          cmocka_unit_test(test_predictors),
+        cmocka_unit_test(test_thresholds),     cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_quantize_first),
     };
     return cmocka_run_group_tests_name("prepare", tests, set_up, tear_down);
 }
