@@ -233,8 +233,8 @@ typedef struct cpu_kernels {
      * room for n. */
     int64_t (*select)(const float *score, const float *bias, float threshold, int32_t first,
                       int64_t n, int32_t *out);
-    /* Keeps the pairs (v[i], rows[i]) with |v[i]| weight[i] > cut or a product of NaN, in order and
-     * in place; returns their number. weight NULL: 1. */
+    /* Keeps the pairs (v[i], rows[i]) for which |v[i]| * weight[i] is above cut or NaN, in order
+     * and in place; returns their number. weight NULL: 1. */
     int64_t (*keep)(float *v, const float *weight, int32_t *rows, float cut, int64_t n);
     /* y[c * ldy + r] = sum over k of x[c][k] * s, s = 1 where bit k of row r is set, else -1, for r
      * in [row0, row1). Bit k of a row is bit k % 8 of its byte k / 8; rows are x->n / 8 bytes. x is

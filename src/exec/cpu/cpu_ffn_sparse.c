@@ -15,6 +15,7 @@
  * selected, and a mask says which tokens selected a row: a neuron that a token did not select is
  * exactly zero for that token, even if it is computed for another one. Ubatches of many tokens need
  * nearly all neurons: cpu_ffn_dense.c. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -265,12 +266,10 @@ static void select_one(part_work *w) {
     }
 }
 
-/* Factors of the neurons that are left, in the buffer of up; NULL: 1. */
+/* Factors of the part's neurons; NULL: 1. Mode threshold selects all of them. */
 static const float *cut_weights(const part_work *w) {
-    const float *weight = w->ffn->cut_weight;
-    if (!weight || w->ffn->cut < 0) return NULL;
-    for (int64_t i = 0; i < w->n; i++) w->t->up[i] = weight[neuron_at(w, i)];
-    return w->t->up;
+    assert(!w->ffn->cut_weight || w->ffn->selection == SELECT_ALL);
+    return w->ffn->cut_weight ? w->ffn->cut_weight + w->r0 : NULL;
 }
 
 /* Drops neurons whose value in t->gate counts as zero. */
