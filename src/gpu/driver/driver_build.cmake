@@ -215,22 +215,24 @@ foreach(source IN LISTS GPU_OP_SOURCES ITEMS ${CMAKE_CURRENT_SOURCE_DIR}/driver/
     if(file STREQUAL "driver_ops")
         continue()
     endif()
-    set(one -DGPU_ALL_ARCHS)
+    set(newest 75) # of those that clang compiles for
+    set(flags -DGPU_ALL_ARCHS)
     if(file IN_LIST GPU_TENSOR_FILES)
-        set(one)
+        set(newest 80)
+        set(flags)
     endif()
     set(compiled)
     foreach(arch IN LISTS cuda_archs)
         set(from 75)
-        if(arch GREATER_EQUAL 80 AND NOT one)
-            set(from 80)
+        if(arch GREATER_EQUAL newest)
+            set(from ${newest})
         endif()
         set(ptx ${folder}/${file}.sm_${from}.ptx)
         if(NOT from IN_LIST compiled)
             list(APPEND compiled ${from})
             string(REPLACE . "" version ${GPU_PTX_VERSION_${from}})
             add_custom_command(OUTPUT ${ptx} DEPENDS ${source} ${headers}
-                COMMAND ${PI_CLANG} ${GPU_PTX_FLAGS} ${one} --cuda-gpu-arch=sm_${from}
+                COMMAND ${PI_CLANG} ${GPU_PTX_FLAGS} ${flags} --cuda-gpu-arch=sm_${from}
                     --cuda-feature=+ptx${version} -S -o ${ptx} ${source}
                 COMMENT "Building PTX of ${file} for sm_${from}" VERBATIM)
         endif()

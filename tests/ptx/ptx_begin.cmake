@@ -1,0 +1,18 @@
+# Every kernel of sm_90 begins with griddepcontrol.wait: kernels overlap there.
+#   -DFILES=pattern
+file(GLOB files ${FILES})
+set(n_kernels 0)
+foreach(file IN LISTS files)
+    file(STRINGS ${file} kernels REGEX "\\.entry ")
+    file(STRINGS ${file} waits REGEX "griddepcontrol\\.wait")
+    list(LENGTH kernels n)
+    list(LENGTH waits n_here)
+    if(NOT n EQUAL n_here)
+        message(FATAL_ERROR "${file}: ${n} kernels, ${n_here} of them wait for the kernel before")
+    endif()
+    math(EXPR n_kernels "${n_kernels} + ${n}")
+endforeach()
+if(n_kernels EQUAL 0)
+    message(FATAL_ERROR "no kernels in ${FILES}")
+endif()
+message(STATUS "${n_kernels} kernels wait for the kernel before")
