@@ -34,7 +34,7 @@ build     = cmake --build $(1) --parallel $(JOBS)
 # Tests with hostile sizes request more memory than exists; the allocator must return NULL, as it
 # does without a sanitizer. The program itself reports faults of a mapped file (SIGBUS), and a SIGBUS
 # before `main` must end the program as it does without a sanitizer.
-ASAN = ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1:handle_sigbus=0
+ASAN = ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1:handle_sigbus=0:quarantine_size_mb=16
 UBSAN = UBSAN_OPTIONS=print_stacktrace=1
 TSAN = TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1:handle_sigbus=0
 CTEST = ctest --output-on-failure --no-tests=error
@@ -74,10 +74,11 @@ run: configured
 	@$(call build,build) --target powerinfer
 	build/powerinfer run -m $(MODEL) -p "$(PROMPT)" -n 100 --display-prompt --device cpu
 
-# Tests have a separate build folder and never recompile what `make` built. It has no kernels for
-# real GPUs, which take minutes to compile: `make test-kernels` and `make test-gpu` build them.
+# Tests have a separate build folder and never recompile what `make` built. Kernels for real GPUs take
+# minutes to compile: `make test-kernels` adds them to that folder, `make test` drops them again.
+NO_KERNELS = -DPI_CUDA=off -DPI_HIP=off -DPI_TEST_KERNELS=OFF
 test: test-deps
-	@$(call configure,test,build-test,)
+	@$(call configure,test,build-test,$(NO_KERNELS))
 	@$(call build,build-test)
 	@cd build-test && $(CTEST) -j $(JOBS)
 
@@ -86,10 +87,10 @@ TEST_HIP = $$(grep -qs '^gfx_target_version [1-9]' /sys/class/kfd/kfd/topology/n
              echo native || echo gfx1100)
 test-kernels: test-deps
 	@scripts/install-deps.sh --kernels
-	@$(call configure,test,build-kernels,-DPI_CUDA=auto -DPI_HIP=on -DPI_HIP_ARCHS=$(TEST_HIP) \
+	@$(call configure,test,build-test,-DPI_CUDA=auto -DPI_HIP=on -DPI_HIP_ARCHS=$(TEST_HIP) \
 	    -DPI_TEST_KERNELS=ON)
-	@$(call build,build-kernels) --target kernel_tests
-	@cd build-kernels && $(CTEST) -j $(JOBS) -L '^kernels$$'
+	@$(call build,build-test) --target kernel_tests
+	@cd build-test && $(CTEST) -j $(JOBS) -L '^kernels$$'
 
 test-sanitize: asan tsan
 
@@ -115,7 +116,7 @@ test-arm:
 
 test-cpus: test-deps
 	@scripts/install-deps.sh --cpus
-	@$(call configure,test,build-test,)
+	@$(call configure,test,build-test,$(NO_KERNELS))
 	@$(call build,build-test) --target old_cpus
 	@cd build-test && $(CTEST) -j $(JOBS) -C cpus -L cpus
 
@@ -144,7 +145,7 @@ format:
 	@find src include tests examples -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' 2>/dev/null | xargs clang-format -i
 
 tidy: test-deps
-	@$(call configure,test,build-test,)
+	@$(call configure,test,build-test,$(NO_KERNELS))
 	@$(call build,build-test) --target tidy
 	@build-test/tidy --self-test && build-test/tidy . build-test/modules.txt
 
@@ -152,4 +153,4 @@ install: all
 	cmake --install build --strip --prefix "$(PREFIX)"
 
 clean:
-	rm -rf build build-test build-kernels build-gpu build-debug build-asan build-tsan build-arm
+	rm -rf build build-test build-gpu build-debug build-asan build-tsan build-arm
