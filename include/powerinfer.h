@@ -215,6 +215,11 @@ typedef struct pi_context_options {
     float max_loss;  /* for PI_MODE_AUTO: relative increase of perplexity; default 0.01, 1% */
     float threshold; /* predictor threshold; NAN (default): the model's */
     pi_cache_type cache_k, cache_v; /* type of the sessions' KV caches; default F16 */
+    /* In decode, attention of a layer on the CPU reads this many blocks of 16 positions, 4 or more:
+     * the first, the last two, and those whose keys can match the query best (docs/sparse.md);
+     * layers with a window, compressed attention or an index of their own read what they always
+     * read. 0 (default): all positions. */
+    int32_t attn_blocks;
     /* With PI_DEVICE_AUTO everything runs on the CPU when no GPU is found or usable (see
      * pi_context_get_placement); a named device is used or creation fails. When the GPU is lost
      * later, the context falls back to the CPU in both cases. */

@@ -53,6 +53,9 @@ static pi_status check(const model *m, const pi_context_options *o, pi_error *er
     if (!(o->max_loss >= 0))
         return error_set(err, PI_ERR_ARG, "bad option: max_loss is %g: use 0 or more",
                          (double)o->max_loss);
+    if (o->attn_blocks < 0 || (o->attn_blocks > 0 && o->attn_blocks < PLAN_BOUNDS_LEAST))
+        return error_set(err, PI_ERR_ARG, "bad option: attn_blocks is %d: use 0, or %d or more",
+                         o->attn_blocks, PLAN_BOUNDS_LEAST);
     if ((unsigned)o->device >= PI_DEVICE_COUNT || o->gpu_layers < -1 || o->n_ctx < 0)
         return error_set(err, PI_ERR_ARG,
                          "bad option: device %d, gpu_layers %d, n_ctx %d: use one of the list, -1 "
@@ -88,6 +91,7 @@ pi_status option_engine(const model *m, const pi_context_options *o, engine_opti
                             .plan = {.mode = o->mode,
                                      .few_only = o->deterministic,
                                      .max_loss = o->max_loss,
+                                     .attn_blocks = o->attn_blocks,
                                      .set_threshold = !isnan(o->threshold),
                                      .threshold = o->threshold}};
     return PI_OK;

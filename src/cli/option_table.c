@@ -627,6 +627,10 @@ const option option_table[] = {
     ROW(NUMBER, SPARSE, PLANNED, max_loss, NAMES("max-loss", NULL), .argument = "PCT",
         .standard = "1", RANGE(0, 100),
         .help = "perplexity increase, in percent as measured by prepare, that --mode auto accepts"),
+    ROW(INTEGER, SPARSE, COMPUTE | COMMAND_INSPECT, attn_blocks, NAMES("attn-blocks", NULL),
+        .argument = "N", .standard = "0", RANGE(0, MAX_TOKENS),
+        .help = "blocks of 16 positions that attention reads in decode, chosen by their keys; for "
+                "long contexts, with some loss; 0: all"),
     ROW(SIZE, ENGINE, PLANNED, vram_budget, NAMES("vram-budget", NULL), .argument = "SIZE",
         RANGE(0, MAX_FLOAT),
         .help = "GPU memory to use, in GiB or with a unit (512M, 8G); 0: none (default: free "

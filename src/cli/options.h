@@ -96,7 +96,7 @@ typedef struct cli_options {
     option_numbers tensor_split;
     int64_t mode, kernels, device; /* pi_mode, pi_kernels, pi_device_choice */
     double threshold, max_loss, vram_budget, ram_budget;
-    int64_t gpu_layers;
+    int64_t gpu_layers, attn_blocks;
     option_texts override_tensor, override_tensor_draft; /* "PATTERN=DEVICE,..." */
     bool cpu_moe, cpu_moe_draft;
     int64_t n_cpu_moe, n_cpu_ffn, n_cpu_moe_draft;

@@ -60,9 +60,13 @@ void context_drop_plan(engine_context *c) {
     c->host.plan = NULL;
 }
 
-/* Bytes of KV caches and recurrent states for options.n_positions. */
+/* Bytes of KV caches, bounds of keys and recurrent states for options.n_positions. */
 static uint64_t session_bytes(const engine_context *c) {
     uint64_t n = 0;
+    key_bounds bounds;
+    if (!key_bounds_layout(c->cpu.model, c->options.plan.attn_blocks, c->options.n_positions,
+                           &bounds))
+        bounds.n_bytes = 0; /* creating the session fails */
     for (int i = 0; i < c->cpu.model->hp.n_layer; i++) {
         kv_layer l;
         if (context_kv_on_gpu(c, i) ||
@@ -70,7 +74,8 @@ static uint64_t session_bytes(const engine_context *c) {
             continue;
         n += kv_layer_bytes(&l);
     }
-    return n * (uint64_t)c->options.n_positions + (uint64_t)c->cpu.plan->n_state * sizeof(float);
+    return n * (uint64_t)c->options.n_positions + bounds.n_bytes +
+           (uint64_t)c->cpu.plan->n_state * sizeof(float);
 }
 
 enum { PROGRAM_BYTES = 32 << 20 }; /* part of a budget: vocabulary, tables, stacks */

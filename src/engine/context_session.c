@@ -35,6 +35,7 @@ static pi_status add_gpu_parts(engine_context *c, pi_session *s, pi_error *err) 
 static void free_session(pi_session *s) {
     session_free(s);
     block_scores_free(&s->blocks);
+    key_bounds_free(&s->bounds);
     mem_free(s);
 }
 
@@ -56,7 +57,11 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, pi_session **o
     s->context = c;
     status = session_init(s, &c->host, n_ctx, err);
     if (status == PI_OK)
-        status = block_scores_create(&s->blocks, &c->cpu.model->hp, c->n_batch, n_ctx, err);
+        status = block_scores_create(&s->blocks, &c->cpu, c->options.plan.attn_blocks, c->n_batch,
+                                     n_ctx, err);
+    if (status == PI_OK)
+        status = key_bounds_create(&s->bounds, c->cpu.model, c->options.plan.attn_blocks, n_ctx,
+                                   err);
     if (status == PI_OK && c->gpu.n_gpus > 0) status = add_gpu_parts(c, s, err);
     if (status != PI_OK) {
         free_session(s);

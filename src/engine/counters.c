@@ -39,7 +39,10 @@ void context_count(engine_context *c) {
             uint64_t seen = (uint64_t)lhp->window + (uint64_t)item->n_tokens;
             if (lhp->window == 0 || seen > positions) seen = positions;
             const kv_layer *kv = &item->session->kv.layers[l];
-            n->kv_bytes += kv_layer_read(c->cpu.model, l, kv, seen, (uint64_t)item->n_tokens);
+            plan_blocks blocks = plan_attention_blocks(c->cpu.plan, l);
+            if (blocks.bounds && c->cpu.ubatch.form == FORM_MANY) blocks.size = 0;
+            n->kv_bytes += kv_layer_read(c->cpu.model, l, kv, &blocks, seen,
+                                         (uint64_t)item->n_tokens);
         }
         n->kv_bytes += (uint64_t)item->session->state.n_floats * sizeof(float);
     }

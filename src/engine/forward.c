@@ -151,8 +151,8 @@ static void choose_form(engine_context *c) {
     u->head_form = plan_form_of(c->cpu.plan, SIDE_CPU, u->n_out);
     u->pace = NULL;
     if (!c->options.timed_forms || c->options.plan.few_only || !c->cpu.plan->is_sparse ||
-        c->gpu.n_gpus > 0 || c->cpu.paging || c->cpu.activity || u->form != FORM_FEW ||
-        u->n_items < 2)
+        c->options.plan.attn_blocks > 0 || c->gpu.n_gpus > 0 || c->cpu.paging || c->cpu.activity ||
+        u->form != FORM_FEW || u->n_items < 2)
         return;
     u->pace = &c->paces[u->n_tokens];
     u->form = form_pace_next(u->pace);
@@ -161,6 +161,7 @@ static void choose_form(engine_context *c) {
 
 static void begin_steps(engine_context *c, int first_step, int end_step) {
     choose_form(c);
+    key_bounds_begin(&c->cpu);
     c->cpu.idle_layer = CPU_EXEC_NO_LAYER;
     c->cpu.ubatch.first_step = first_step;
     c->cpu.ubatch.end_step = end_step;
@@ -216,6 +217,7 @@ static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_i
         pi_status status = end_ubatch(c, err);
         if (c->cpu.trace) context_trace_end(c, status == PI_OK);
         if (status != PI_OK) return status;
+        key_bounds_end(&c->cpu);
         context_count(c);
         context_count_routed(c);
         if (c->cpu.activity) context_count_activity(c);

@@ -441,6 +441,7 @@ static void merge_norms(plan *p, uint32_t devices) {
 
 static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *options,
                        pi_error *err) {
+    p->attn_blocks = options->attn_blocks;
     pi_status status = plan_set_splits(p, options, err);
     if (status == PI_OK) status = allocate_ffn(p, err);
     if (status != PI_OK) return status;

@@ -70,6 +70,9 @@ typedef struct plan_options {
                        layer's */
     bool few_only;  /* ubatches have at most PLAN_FFN_MAX_COLS tokens: none is of FORM_MANY */
     bool prefetch;  /* for neurons and experts on the drive: OP_PREFETCH, OP_PREFETCH_EXPERTS */
+    /* Blocks of PLAN_BOUNDS_SIZE positions that a token attends to in layers on the CPU
+     * (plan_attention_blocks); 0: all. */
+    int32_t attn_blocks;
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: this machine's */
     /* For placement: PLAN_STAY_* bits of the parts of each layer, and of the head, that must stay
      * on the CPU [n_layer + 1]; NULL: none. */
@@ -116,6 +119,7 @@ typedef struct plan {
     int64_t n_state;              /* floats of a session's recurrent state; 0: no layer has one */
     plan_split *splits;           /* [n_layer], also filled in for plans without a GPU */
     plan_side head;               /* where logits are computed */
+    int32_t attn_blocks;          /* plan_options.attn_blocks */
     gpu_supports *supports;       /* plan_options.supports */
     int n_exchanges[PLAN_SIDES];  /* messages sent by each side to the other in a ubatch */
     int n_devices;                /* highest device of the splits, plus one; 0 without splits */
@@ -130,6 +134,9 @@ typedef struct plan {
      * among these; all FFN weights (without predictors). */
     uint64_t fixed_bytes, fixed_ffn_bytes, ffn_bytes;
 } plan;
+
+/* How tokens of a layer attend to the positions before them. */
+plan_blocks plan_attention_blocks(const plan *p, int layer);
 
 static inline plan_form plan_form_of(const plan *p, plan_side side, int n_tokens) {
     if (n_tokens >= p->many_from[side]) return FORM_MANY;

@@ -53,11 +53,10 @@ void plan_set_gpu_neurons(const plan *p, plan_step *s);
 /* X += the scaled, normed `in`. ROLE_COUNT: without a norm. */
 plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
                              tensor_role post_norm);
-/* Sparse attention: from the quantized Y to the blocks that attention reads. */
+/* Sparse attention by index: from the quantized Y to the blocks that attention reads. */
 void plan_add_index(plan *p, int layer);
-static inline plan_blocks plan_blocks_of(const model_hparams *hp) {
-    return (plan_blocks){.size = hp->block_size, .top = hp->block_top, .local = hp->block_local};
-}
+/* Sparse attention by bounds of keys: from Q and the cache to the blocks that attention reads. */
+void plan_add_bounds(plan *p, int layer, int64_t q_stride);
 /* MLA: from the normed input to attention's input, and from attention's result to values. */
 void plan_add_latents(plan *p, int layer);
 void plan_add_values(plan *p, int layer);

@@ -83,6 +83,8 @@ static plan_buffer add_scores(plan *p, int layer) {
     plan_side side = p->splits[layer].primary;
     bool latent = hp->n_latent > 0;
     bool inside = p->model->arch->gated_queries, apart = l->t[ROLE_ATTN_GATE].data; /* gates */
+    const plan_blocks blocks = plan_attention_blocks(p, layer);
+    if (blocks.bounds) plan_add_bounds(p, layer, q_stride(p, layer));
     plan_step *s = plan_add_step(p, side, OP_ATTENTION, layer, latent ? BUF_LATENT_Q : BUF_Q);
     *STEP_ARGS(s, attention) = (args_attention){
         .window = l->hp.window,
@@ -95,7 +97,7 @@ static plan_buffer add_scores(plan *p, int layer) {
         .softcap = hp->attn_softcap,
         .q_stride = q_stride(p, layer),
         .sinks = l->t[ROLE_ATTN_SINKS].data,
-        .blocks = l->t[ROLE_INDEX_Q].data ? plan_blocks_of(hp) : (plan_blocks){0},
+        .blocks = blocks,
     };
     if (inside && side == SIDE_CPU) {
         s = plan_add_step(p, side, OP_GATE_HEADS, layer, BUF_ATTN);

@@ -161,11 +161,18 @@ typedef struct plan_part {
 } plan_part;
 
 /* Sparse attention: a token attends to the `top` blocks of `size` positions with the highest
- * product of an index query and an index key, or to all blocks if there are fewer. The last `local`
- * blocks up to its own are always included. */
+ * scores, or to all blocks if there are fewer. The first `first` blocks and the last `local` ones
+ * up to its own are always included. A score is the highest product of an index query and an index
+ * key; with `bounds`, an upper bound of the product of a query and a key, and ubatches of many
+ * tokens attend to all blocks. */
 typedef struct plan_blocks {
-    int32_t size, top, local; /* size 0: all positions are attended to */
+    int32_t size, top, first, local; /* size 0: all positions are attended to */
+    bool bounds;
 } plan_blocks;
+
+/* Blocks of plan_options.attn_blocks, of the same size as in Quest (arXiv 2406.10774). */
+enum { PLAN_BOUNDS_SIZE = 16, PLAN_BOUNDS_FIRST = 1, PLAN_BOUNDS_LOCAL = 2 };
+enum { PLAN_BOUNDS_LEAST = PLAN_BOUNDS_FIRST + PLAN_BOUNDS_LOCAL + 1 };
 
 /* Whether a token at this position attends to all positions before it. */
 static inline bool plan_blocks_all(const plan_blocks *b, int64_t pos) {
@@ -304,6 +311,7 @@ typedef struct args_gate_heads {
 
 typedef struct args_find_blocks {
     plan_blocks blocks;
+    int64_t q_stride; /* with bounds: floats from one head of Q to the next */
 } args_find_blocks;
 
 /* MLA: matrix[0] holds the matrices of all heads, one after the other. */

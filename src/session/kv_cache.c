@@ -22,13 +22,18 @@ bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type
     return m->hp.n_latent > 0 || quant_row_bytes(type_v, (uint64_t)l->v_dim, &out->row[KV_VALUES]);
 }
 
-uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, uint64_t seen,
-                       uint64_t n_tokens) {
-    uint64_t heads = (uint64_t)m->layers[layer].hp.n_head_kv;
+uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, const plan_blocks *b,
+                       uint64_t seen, uint64_t n_tokens) {
+    const model_layer_hparams *lhp = &m->layers[layer].hp;
+    uint64_t heads = (uint64_t)lhp->n_head_kv;
     uint64_t row = heads * (l->row[KV_KEYS] + l->row[KV_VALUES]);
-    uint64_t most = (uint64_t)m->hp.block_top * (uint64_t)m->hp.block_size;
-    if (l->row[KV_INDEX] == 0 || seen <= most) return seen * row;
-    return (seen < n_tokens * most ? seen : n_tokens * most) * row + seen * l->row[KV_INDEX];
+    uint64_t most = (uint64_t)b->top * (uint64_t)b->size;
+    if (b->size == 0 || seen <= most) return seen * row;
+    size_t bounds = 0;
+    uint64_t choice = seen * l->row[KV_INDEX];
+    if (b->bounds && quant_row_bytes(QUANT_Q8_0, 2 * (uint64_t)lhp->head_dim, &bounds))
+        choice = seen / (uint64_t)b->size * heads * bounds;
+    return (seen < n_tokens * most ? seen : n_tokens * most) * row + choice;
 }
 
 /* Sets the offsets of a layer's parts and adds their bytes to `total`, unless another layer has

@@ -77,9 +77,9 @@ typedef struct kv_cache {
 bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type_v, kv_layer *out);
 
 /* Bytes of a layer's cache that n_tokens read. The last token attends to `seen` positions; with
- * sparse attention it reads their index and the selected blocks. */
-uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, uint64_t seen,
-                       uint64_t n_tokens);
+ * sparse attention (b->size > 0) it reads their index or bounds, and the selected blocks. */
+uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, const plan_blocks *b,
+                       uint64_t seen, uint64_t n_tokens);
 
 /* Allocates memory for the layers whose primary is the CPU. PI_ERR_ARG: a head size is not a
  * multiple of a type's block; PI_ERR_NOMEM. */

@@ -14,6 +14,7 @@ pi_status session_renew(pi_session *s, pi_error *err) {
     const session_host *h = s->host;
     int64_t n_ctx = s->kv.n_ctx;
     recurrent_rewind(&s->state, 0);
+    session_keys_changed(s, 0);
     kv_cache_free(&s->kv);
     return kv_cache_create(&s->kv, h->plan, h->type_k, h->type_v, n_ctx, err);
 }

@@ -54,10 +54,22 @@ typedef struct session_host {
 
 /* Sparse attention on the CPU: scores of one layer's blocks, while the layer is computed. */
 typedef struct block_scores {
-    float *data; /* [n_batch][n_index_head][n_blocks]; NULL: a token attends to all blocks */
-    int64_t n_blocks;
+    float *data; /* [tokens][n_heads][n_blocks]; NULL: a token attends to all blocks */
+    int64_t n_heads, n_blocks;
     size_t n_bytes;
 } block_scores;
+
+/* The least and the greatest value of each element of a block's keys (plan_blocks.bounds), as
+ * stored in the cache. A row of QUANT_Q8_0 has the greatest values of a head's elements, then the
+ * least. */
+typedef struct key_bounds {
+    uint8_t *data; /* [n_layer][heads][n_blocks] rows; NULL: not used */
+    size_t n_bytes;
+    size_t row;        /* bytes */
+    int64_t heads;     /* maximum over layers */
+    int64_t n_blocks;  /* complete blocks of a full cache */
+    int64_t positions; /* rows of [0, positions) are up to date in all layers; whole blocks */
+} key_bounds;
 
 struct pi_session {
     const session_host *host;
@@ -71,6 +83,7 @@ struct pi_session {
     /* Used by the engine. */
     struct engine_context *context;
     block_scores blocks;
+    key_bounds bounds;
     pi_session *next; /* list of the context's sessions */
     bool in_call;
 };
@@ -82,6 +95,12 @@ pi_status session_init(pi_session *s, const session_host *host, int64_t n_ctx, p
  * state to position 0. */
 pi_status session_renew(pi_session *s, pi_error *err);
 void session_free(pi_session *s); /* frees the allocations of session_init, and `tokens` */
+
+/* Call when keys of positions from `pos` on have changed. */
+static inline void session_keys_changed(pi_session *s, int64_t pos) {
+    pos -= pos % PLAN_BOUNDS_SIZE;
+    if (s->bounds.positions > pos) s->bounds.positions = pos;
+}
 
 static inline int64_t session_length(const pi_session *s) {
     return s->length;

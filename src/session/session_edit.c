@@ -68,6 +68,7 @@ pi_status session_copy(pi_session *to, const pi_session *from, int64_t length, p
     else
         status = copy_state(to, from, length, err);
     if (to != from && status == PI_OK) status = to->host->gpus->copy(to, from, length, err);
+    if (to != from) session_keys_changed(to, 0);
     to->length = status == PI_OK ? length : 0;
     if (to->tokens && to != from)
         memcpy(to->tokens, from->tokens, (size_t)to->length * sizeof *to->tokens);
@@ -223,6 +224,7 @@ pi_status session_remove(pi_session *s, int64_t first, int64_t end, pi_error *er
             if (session_on_gpu(s, i)) status = move_device_layer(&r, i, err);
         mem_free(r.turn);
     }
+    session_keys_changed(s, first);
     s->length = status == PI_OK ? first + r.n : 0; /* a partly moved cache is invalid */
     recurrent_rewind(&s->state, s->length);
     if (s->tokens && status == PI_OK)

@@ -391,6 +391,7 @@ static pi_status load_bytes(pi_session *s, const uint8_t *data, size_t n_bytes, 
     float *state = recurrent_replace(&s->state, n);
     if (state) memcpy(state, view.state, (size_t)shape.state_bytes);
     if (state && status == PI_OK) status = s->host->gpus->write_state(s, state, err);
+    session_keys_changed(s, 0);
     s->length = status == PI_OK ? n : 0;
     if (s->tokens) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
     *n_tokens = s->length;

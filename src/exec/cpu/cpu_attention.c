@@ -20,6 +20,7 @@ static attn_layer attn_describe(const cpu_exec *c, const plan_step *s, const arg
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     attn_layer a = {.layer = s->layer,
                     .args = args,
+                    .blocks = args->blocks,
                     .queries = s->in,
                     .n_head = lhp->n_head,
                     .n_head_kv = lhp->n_head_kv,
@@ -30,20 +31,19 @@ static attn_layer attn_describe(const cpu_exec *c, const plan_step *s, const arg
                     .keys = c->type_k,
                     .values = args->latent ? c->type_k : c->type_v};
     a.block = c->attn_queries / a.group;
+    if (a.blocks.bounds && !may_split) a.blocks.size = 0; /* FORM_MANY */
     return a;
 }
 
 /* Sparse: some tokens of the item do not attend to all positions before them. */
 static bool is_sparse(const attn_layer *a, const ubatch_item *item) {
-    return !plan_blocks_all(&a->args->blocks, item->pos + item->n_tokens - 1);
+    return !plan_blocks_all(&a->blocks, item->pos + item->n_tokens - 1);
 }
 
 /* The number of positions that tokens of the item up to position `pos` attend to, at most. Attended
  * blocks count as if they were contiguous. */
 static int64_t attended(const attn_layer *a, int64_t pos) {
-    return plan_blocks_all(&a->args->blocks, pos)
-               ? pos + 1
-               : (int64_t)a->args->blocks.top * a->args->blocks.size;
+    return plan_blocks_all(&a->blocks, pos) ? pos + 1 : (int64_t)a->blocks.top * a->blocks.size;
 }
 
 /* Tokens per task: one in a sparse item, whose tokens attend to different blocks. */
@@ -172,15 +172,18 @@ static void store_results(const cpu_exec *c, const attn_layer *a, const attn_tas
     }
 }
 
+static int score_head(const attn_layer *a, const attn_task *t) {
+    return a->blocks.bounds ? t->kv_head * a->group : t->kv_head;
+}
+
 /* One token attends to runs of adjacent blocks. The task has positions [k0, k1), which count
  * attended positions only. */
 static void attend_blocks(const cpu_exec *c, const attn_layer *a, const attn_task *t,
                           cpu_attn *args) {
-    int64_t pos = t->item->pos + t->token0, size = a->args->blocks.size, n = pos / size + 1,
-            before = 0;
-    const float *score = plan_blocks_all(&a->args->blocks, pos)
+    int64_t pos = t->item->pos + t->token0, size = a->blocks.size, n = pos / size + 1, before = 0;
+    const float *score = plan_blocks_all(&a->blocks, pos)
                              ? NULL
-                             : block_scores_of(c, t->item, t->token0, t->kv_head);
+                             : block_scores_of(t->item, t->token0, score_head(a, t));
     for (int64_t b = 0; b < n && before < t->k1; b++) {
         int64_t first = b;
         while (b < n && (!score || score[b] != BLOCK_LEFT_OUT)) b++;

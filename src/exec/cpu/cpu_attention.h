@@ -12,15 +12,19 @@ typedef struct attn_layer {
     int v_dim;    /* of a value and a result */
     int block;    /* tokens per task */
     const args_attention *args;
+    plan_blocks blocks; /* in this ubatch */
     plan_buffer queries;
     bool may_split;
     quant_type keys, values; /* of the cache */
 } attn_layer;
 
-/* cpu_blocks.c: the block scores [n_blocks] of a KV head and a token that does not attend to all
- * blocks. The token attends to every block whose score is not BLOCK_LEFT_OUT. */
-float *block_scores_of(const cpu_exec *c, const ubatch_item *item, int token, int head);
+/* cpu_blocks.c: the block scores [n_blocks] of a token that does not attend to all blocks; head: of
+ * the index, or with bounds of the queries, the first of its group. The token attends to every
+ * block whose score is not BLOCK_LEFT_OUT. */
+float *block_scores_of(const ubatch_item *item, int token, int head);
 #define BLOCK_LEFT_OUT (-INFINITY)
+/* Leaves out all but the `top` best of n > top blocks; among equal scores the first stay. */
+void block_scores_keep_best(float *score, int64_t n, const plan_blocks *b);
 
 /* The first position that a token at `pos` attends to. */
 int64_t attn_first_seen(const attn_layer *a, int64_t pos);

@@ -1,4 +1,5 @@
-/* cpu_blocks.c: sparse attention (MiniMax-M3): which blocks of positions a token attends to.
+/* cpu_blocks.c: sparse attention by index (MiniMax-M3): which blocks of positions a token attends
+ * to.
  *
  * A block's score is the highest product of a head's index query and the index keys of the block's
  * positions. Sessions keep the scores of a ubatch (block_scores). A first phase computes all
@@ -10,13 +11,25 @@
 #include "cpu_attention.h"
 #include "mem.h"
 
-pi_status block_scores_create(block_scores *b, const model_hparams *hp, int n_batch, int64_t n_ctx,
-                              pi_error *err) {
-    *b = (block_scores){0};
-    if (hp->n_index_head == 0) return PI_OK;
-    b->n_blocks = (n_ctx + hp->block_size - 1) / hp->block_size;
-    if (b->n_blocks <= hp->block_top) return PI_OK;
-    size_t n = (size_t)n_batch * (size_t)hp->n_index_head;
+/* Maximum tokens of a ubatch that is not of FORM_MANY, in any plan. */
+static int few_tokens(const cpu_kernels *kernels) {
+    int n = PLAN_FFN_MAX_COLS;
+    for (int i = 0; i < CPU_ACT_KIND_COUNT; i++)
+        if (kernels->tiled[i].from - 1 > n) n = kernels->tiled[i].from - 1;
+    return n;
+}
+
+pi_status block_scores_create(block_scores *b, const cpu_exec *c, int32_t attn_blocks, int n_batch,
+                              int64_t n_ctx, pi_error *err) {
+    const model_hparams *hp = &c->model->hp;
+    const bool index = hp->n_index_head > 0;
+    const int64_t size = index ? hp->block_size : PLAN_BOUNDS_SIZE;
+    const int64_t top = index ? hp->block_top : attn_blocks;
+    *b = (block_scores){.n_heads = index ? hp->n_index_head : hp->n_head,
+                        .n_blocks = (n_ctx + size - 1) / size};
+    if (top == 0 || b->n_blocks <= top) return PI_OK;
+    int few = few_tokens(&c->kernels), n_tokens = index || n_batch < few ? n_batch : few;
+    size_t n = (size_t)n_tokens * (size_t)b->n_heads;
     bool fits = size_mul(n, (size_t)b->n_blocks, &n) && size_mul(n, sizeof(float), &b->n_bytes);
     if (fits) b->data = mem_map(b->n_bytes);
     if (b->data) return PI_OK;
@@ -31,9 +44,9 @@ void block_scores_free(block_scores *b) {
     *b = (block_scores){0};
 }
 
-float *block_scores_of(const cpu_exec *c, const ubatch_item *item, int token, int head) {
+float *block_scores_of(const ubatch_item *item, int token, int head) {
     const block_scores *b = &item->session->blocks;
-    return b->data + ((int64_t)token * c->model->hp.n_index_head + head) * b->n_blocks;
+    return b->data + ((int64_t)token * b->n_heads + head) * b->n_blocks;
 }
 
 /* ---- queries and keys ------------------------------------------------------------------------ */
@@ -125,7 +138,7 @@ static void score_blocks(cpu_exec *c, const plan_step *s, int64_t size, const ub
         for (int i = 0; i < args.n_q; i++) args.m[i] = -INFINITY;
         c->kernels.attention(&args);
         for (int i = 0; i < args.n_q; i++)
-            block_scores_of(c, item, first + i / hp->n_index_head,
+            block_scores_of(item, first + i / hp->n_index_head,
                             i % hp->n_index_head)[b] = args.m[i];
     }
 }
@@ -139,22 +152,27 @@ static uint32_t ordered(float x) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-static int64_t count_from(const float *score, int64_t n, uint32_t least) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; i++) count += ordered(score[i]) >= least;
-    return count;
-}
-
-/* Keeps the `top` best of n > top blocks; among equal scores the first. */
-static void keep_best(float *score, int64_t n, const plan_blocks *b) {
-    uint32_t cut = 0; /* the largest number that at least `top` scores reach, found bit by bit */
+void block_scores_keep_best(float *score, int64_t n, const plan_blocks *b) {
+    for (int64_t i = 0; i < b->first; i++) score[i] = INFINITY;
     for (int64_t i = 0; i < b->local; i++) score[n - 1 - i] = INFINITY;
-    for (uint32_t bit = 0x80000000u; bit > 0; bit >>= 1)
-        if (count_from(score, n, cut | bit) >= b->top) cut |= bit;
-    int64_t equal = b->top - (cut < UINT32_MAX ? count_from(score, n, cut + 1) : 0);
+    /* The largest number that at least `top` scores reach, found byte by byte. `left`: of the
+     * scores that begin with the bytes found, how many are among the best. */
+    uint32_t cut = 0;
+    int64_t left = b->top;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        int64_t count[256] = {0};
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t x = ordered(score[i]);
+            if ((uint64_t)x >> (shift + 8) == (uint64_t)cut >> (shift + 8))
+                count[x >> shift & 255]++;
+        }
+        uint32_t byte = 255;
+        while (count[byte] < left) left -= count[byte--];
+        cut |= byte << shift;
+    }
     for (int64_t i = 0; i < n; i++) {
         uint32_t x = ordered(score[i]);
-        if (x < cut || (x == cut && equal-- <= 0)) score[i] = BLOCK_LEFT_OUT;
+        if (x < cut || (x == cut && left-- <= 0)) score[i] = BLOCK_LEFT_OUT;
     }
 }
 
@@ -180,7 +198,7 @@ void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *bl
         if (row >= c->ubatch.n_tokens) break;
         const ubatch_item *item = c->ubatch.item_of_row[row];
         if (plan_blocks_all(blocks, c->ubatch.positions[row])) continue;
-        keep_best(block_scores_of(c, item, (int)row - item->row, (int)(i % n_heads)),
-                  c->ubatch.positions[row] / blocks->size + 1, blocks);
+        block_scores_keep_best(block_scores_of(item, (int)row - item->row, (int)(i % n_heads)),
+                               c->ubatch.positions[row] / blocks->size + 1, blocks);
     }
 }

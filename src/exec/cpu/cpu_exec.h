@@ -81,6 +81,8 @@ void cpu_exec_attention_split(cpu_exec *c, const plan_step *s, const args_attent
 /* cpu_blocks.c */
 void cpu_exec_index_store(cpu_exec *c, const plan_step *s, const args_rope *a);
 void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *blocks, int ith);
+/* cpu_bounds.c */
+void cpu_exec_find_by_bounds(cpu_exec *c, const plan_step *s, const args_find_blocks *a, int ith);
 /* cpu_latent.c */
 void cpu_exec_heads(cpu_exec *c, const plan_step *s, const args_heads *a, int ith);
 void cpu_exec_latent_store(cpu_exec *c, const plan_step *s, const args_latent_store *a, int ith);
@@ -120,10 +122,19 @@ void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a);
  * it after the steps: there are few rows, or the work is small compared with prefill. */
 void cpu_exec_hidden(cpu_exec *c);
 
-/* Allocates a session's scores for OP_FIND_BLOCKS. PI_ERR_NOMEM. */
-pi_status block_scores_create(block_scores *b, const model_hparams *hp, int n_batch, int64_t n_ctx,
-                              pi_error *err);
+/* Allocate what a session needs for OP_FIND_BLOCKS: nothing if its tokens attend to all blocks.
+ * attn_blocks: of plan_options. PI_ERR_NOMEM. */
+pi_status block_scores_create(block_scores *b, const cpu_exec *c, int32_t attn_blocks, int n_batch,
+                              int64_t n_ctx, pi_error *err);
 void block_scores_free(block_scores *b); /* *b may be zeroed */
+/* Everything but `data`; n_bytes 0: nothing is needed. False: the size overflows. */
+bool key_bounds_layout(const model *m, int32_t attn_blocks, int64_t n_ctx, key_bounds *out);
+pi_status key_bounds_create(key_bounds *b, const model *m, int32_t attn_blocks, int64_t n_ctx,
+                            pi_error *err);
+void key_bounds_free(key_bounds *b); /* *b may be zeroed */
+/* Call before and after the steps of a ubatch: they say which rows of bounds are up to date. */
+void key_bounds_begin(cpu_exec *c);
+void key_bounds_end(cpu_exec *c);
 
 /* Counts the experts that a ubatch uses in a layer, if activity is counted; experts may repeat. */
 void cpu_exec_watch_experts(cpu_exec *c, int layer, const int32_t *experts, int n);
