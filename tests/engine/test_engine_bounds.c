@@ -211,7 +211,7 @@ static void test_all_positions(void **state) {
     model_close(m);
 }
 
-/* Layers with windows, compressed attention and an index of their own have no bounds. */
+/* A layer with a window has no bounds. */
 static void test_other_layers(void **state) {
     (void)state;
     model *m = open_model();
