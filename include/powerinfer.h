@@ -217,7 +217,8 @@ typedef struct pi_context_options {
     pi_cache_type cache_k, cache_v; /* type of the sessions' KV caches; default F16 */
     /* In decode, attention of a layer on the CPU reads this many blocks of 16 positions, 4 or more:
      * the first, the last two, and those whose keys can match the query best (docs/sparse.md);
-     * layers with a window, compressed attention or an index (MiniMax-M3) do not change. 0 (default): all positions. */
+     * layers with a window, compressed attention or an index (MiniMax-M3) do not change. 0
+     * (default): all positions. */
     int32_t attn_blocks;
     /* With PI_DEVICE_AUTO everything runs on the CPU when no GPU is found or usable (see
      * pi_context_get_placement); a named device is used or creation fails. When the GPU is lost
