@@ -77,6 +77,10 @@ static void layout_scratch(engine_context *c, scratch_layout *cv) {
     /* maximum over kernels */
     size_t kernel_bytes = max_size(cpu_attn_scratch_bytes(c->cpu.attn_queries, (int)head_dim),
                                    CPU_SCRATCH_BYTES);
+    if (c->options.plan.attn_blocks > 0) /* the query heads of a KV head, as [q+, q-] */
+        kernel_bytes = max_size(kernel_bytes,
+                                cpu_act_bytes(c->cpu.kernels.mat[QUANT_Q8_0].act, CPU_ACT_COLUMNS,
+                                              2 * (int64_t)head_dim, c->cpu.attn_queries));
     size_t head = head_bytes(c);
     for (int i = 0; i < pool_size(c->cpu.pool); i++) {
         thread_scratch *t = &c->cpu.scratch[i];

@@ -57,8 +57,8 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, pi_session **o
     s->context = c;
     status = session_init(s, &c->host, n_ctx, err);
     if (status == PI_OK)
-        status = block_scores_create(&s->blocks, &c->cpu, c->options.plan.attn_blocks, c->n_batch,
-                                     n_ctx, err);
+        status = block_scores_create(&s->blocks, &c->cpu.model->hp, c->options.plan.attn_blocks,
+                                     c->n_batch, n_ctx, err);
     if (status == PI_OK)
         status = key_bounds_create(&s->bounds, c->cpu.model, c->options.plan.attn_blocks, n_ctx,
                                    err);

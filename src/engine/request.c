@@ -5,8 +5,9 @@
  * compute every token as if it were alone, with exceptions for tokens of the same session: the
  * position of the last token decides how attention is split, and recurrent layers take blocks of
  * tokens. So every token is a separate item. A session has only one recurrent state and one set of
- * block scores; if the model needs either, the session's next token goes into the next ubatch. With
- * a GPU, whose kernels of one token and of few differ, every token gets a separate ubatch. */
+ * block scores; if the model or attn_blocks needs either, the session's next token goes into the
+ * next ubatch. With a GPU, whose kernels of one token and of few differ, every token gets a
+ * separate ubatch. */
 #include "request.h"
 
 #include <string.h>

@@ -163,20 +163,35 @@ typedef struct plan_part {
 /* Sparse attention: a token attends to the `top` blocks of `size` positions with the highest
  * scores, or to all blocks if there are fewer. The first `first` blocks and the last `local` ones
  * up to its own are always included. A score is the highest product of an index query and an index
- * key; with `bounds`, an upper bound of the product of a query and a key, and ubatches of many
- * tokens attend to all blocks. */
+ * key. With `bounds` it is an upper bound of the product of a query and a key, and only sessions
+ * with at most PLAN_BOUNDS_TOKENS tokens in a ubatch select blocks: decode and verification of
+ * drafts. */
 typedef struct plan_blocks {
     int32_t size, top, first, local; /* size 0: all positions are attended to */
     bool bounds;
 } plan_blocks;
 
-/* Blocks of plan_options.attn_blocks, of the same size as in Quest (arXiv 2406.10774). */
-enum { PLAN_BOUNDS_SIZE = 16, PLAN_BOUNDS_FIRST = 1, PLAN_BOUNDS_LOCAL = 2 };
-enum { PLAN_BOUNDS_LEAST = PLAN_BOUNDS_FIRST + PLAN_BOUNDS_LOCAL + 1 };
+/* For plan_options.attn_blocks. Blocks have the size of Quest's (arXiv 2406.10774). */
+enum {
+    PLAN_BOUNDS_SIZE = 16,
+    PLAN_BOUNDS_FIRST = 1,
+    PLAN_BOUNDS_LOCAL = 2,
+    PLAN_BOUNDS_LEAST = PLAN_BOUNDS_FIRST + PLAN_BOUNDS_LOCAL + 1,
+    PLAN_BOUNDS_TOKENS = 16
+};
 
-/* Whether a token at this position attends to all positions before it. */
-static inline bool plan_blocks_all(const plan_blocks *b, int64_t pos) {
-    return b->size == 0 || pos / b->size < b->top;
+static inline plan_blocks plan_bounds(int32_t attn_blocks) {
+    return (plan_blocks){.size = attn_blocks > 0 ? PLAN_BOUNDS_SIZE : 0,
+                         .top = attn_blocks,
+                         .first = PLAN_BOUNDS_FIRST,
+                         .local = PLAN_BOUNDS_LOCAL,
+                         .bounds = true};
+}
+
+/* Whether a token at position `pos` attends to all positions before it; n_tokens: of its session in
+ * the ubatch. */
+static inline bool plan_blocks_all(const plan_blocks *b, int n_tokens, int64_t pos) {
+    return b->size == 0 || pos / b->size < b->top || (b->bounds && n_tokens > PLAN_BOUNDS_TOKENS);
 }
 
 /* The experts of a layer. Matrices are those of the first expert; expert_bytes is the distance to

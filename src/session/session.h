@@ -59,15 +59,14 @@ typedef struct block_scores {
     size_t n_bytes;
 } block_scores;
 
-/* The least and the greatest value of each element of a block's keys (plan_blocks.bounds), as
- * stored in the cache. A row of QUANT_Q8_0 has the greatest values of a head's elements, then the
- * least. */
+/* Per block, the minimum and the maximum of each element of its cached keys (plan_blocks.bounds). A
+ * row of QUANT_Q8_0 has a head's maxima, then its minima. */
 typedef struct key_bounds {
     uint8_t *data; /* [n_layer][heads][n_blocks] rows; NULL: not used */
     size_t n_bytes;
     size_t row;        /* bytes */
-    int64_t heads;     /* maximum over layers */
-    int64_t n_blocks;  /* complete blocks of a full cache */
+    int64_t heads;     /* KV heads, maximum over layers */
+    int64_t n_blocks;  /* whole blocks that fit into the cache */
     int64_t positions; /* rows of [0, positions) are up to date in all layers; whole blocks */
 } key_bounds;
 
@@ -96,7 +95,7 @@ pi_status session_init(pi_session *s, const session_host *host, int64_t n_ctx, p
 pi_status session_renew(pi_session *s, pi_error *err);
 void session_free(pi_session *s); /* frees the allocations of session_init, and `tokens` */
 
-/* Call when keys of positions from `pos` on have changed. */
+/* Invalidates the bounds of positions from `pos` on; call when their keys change. */
 static inline void session_keys_changed(pi_session *s, int64_t pos) {
     pos -= pos % PLAN_BOUNDS_SIZE;
     if (s->bounds.positions > pos) s->bounds.positions = pos;

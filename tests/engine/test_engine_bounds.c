@@ -1,7 +1,8 @@
 /* test_engine_bounds.c: attention to the blocks whose keys can match best (attn_blocks). The blocks
  * that the last layer chooses and its sums match the plain definition in double precision; prefill
- * reads everything. Edited, copied and loaded sessions go on exactly as sessions whose bounds are
- * made from scratch. Results depend neither on threads nor, where promised, on pieces. */
+ * reads everything. Edited, copied and loaded sessions continue exactly like sessions whose bounds
+ * are computed again. Results do not depend on threads or, with few_only, on how tokens are split.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -169,8 +170,8 @@ static void test_definition(void **state) {
                                        4 + i % 4);
         engine_context *c = run_engine_context(m, &o);
         pi_session *s = run_engine_session(c, N_CTX);
-        run_engine_feed(c, s, tokens, 8 * BLOCK, 0, NULL);
-        for (int at = 8 * BLOCK; at < N_TOKENS; at++) { /* across borders of blocks */
+        run_engine_feed(c, s, tokens, 8 * BLOCK, i % 2, NULL); /* at once, or one by one */
+        for (int at = 8 * BLOCK; at < N_TOKENS; at++) {        /* across borders of blocks */
             run_engine_feed(c, s, tokens + at, 1, 0, NULL);
             for (int kv_head = 0; kv_head < KV_HEADS; kv_head++) {
                 bool chosen[MAX_BLOCKS];
@@ -193,7 +194,7 @@ static void logits_of(const model *m, const engine_options *o, int piece, float 
     engine_context_destroy(c);
 }
 
-/* Prefill, and decode while there are no more blocks than allowed, are those of all positions. */
+/* Prefill, and decode with at most attn_blocks blocks, give the results of all positions. */
 static void test_all_positions(void **state) {
     (void)state;
     model *m = open_model();
@@ -223,6 +224,21 @@ static void test_other_layers(void **state) {
     assert_int_equal(plan_attention_blocks(p, 1).size, 0);
     engine_context_destroy(c);
     model_close(m);
+
+    tiny_model t = tiny_default();
+    t.arch = "minimax-m3"; /* its first layer has no index */
+    t.n_layer = LAYERS;
+    t.head_dim = DIM;
+    t.experts = (tiny_experts){.n = 4, .n_used = 2, .n_ff = 32, .n_dense = 1};
+    t.index = (tiny_index){.dim = DIM, .size = 64, .top = 4, .local = 1};
+    m = run_engine_open_tiny(&t, MODEL_PATH);
+    c = run_engine_context(m, &o);
+    assert_int_equal(plan_attention_blocks(engine_plan(c), 0).size, 0);
+    assert_false(plan_attention_blocks(engine_plan(c), 1).bounds);
+    run_random_tokens(7, V, tokens, N_TOKENS);
+    run_engine_tokens(c, N_CTX, tokens, N_TOKENS, 1, NULL);
+    engine_context_destroy(c);
+    model_close(m);
 }
 
 /* ---- ways of feeding ------------------------------------------------------------------------- */
@@ -236,6 +252,43 @@ static void test_threads(void **state) {
     o.n_threads = o.n_threads_batch = 3;
     logits_of(m, &o, 3, got);
     assert_memory_equal(got, want, sizeof want);
+    model_close(m);
+}
+
+static void near(const char *what, const float *a, const float *b, int64_t n) {
+    double nmse = run_nmse(a, b, n);
+    if (!(nmse <= 1e-8)) fail_msg("%s: NMSE %g", what, nmse);
+}
+
+/* Pieces of several tokens, and two sessions in a call, select blocks as single tokens do, also in
+ * ubatches of FORM_MANY. */
+static void test_pieces(void **state) {
+    (void)state;
+    enum { HALF = N_TOKENS / 2, STEP = 8 };
+    model *m = open_model();
+    engine_options o = options_for(CPU_TIER_SCALAR, QUANT_F32, 4);
+    logits_of(m, &o, 1, want);
+    logits_of(m, &o, 5, got);
+    near("pieces of 5", got, want, N_TOKENS * V);
+    logits_of(m, &o, PLAN_BOUNDS_TOKENS, got);
+    near("pieces of 16", got, want, N_TOKENS * V);
+    engine_context *c = run_engine_context(m, &o);
+    pi_session *s[2] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};
+    run_engine_feed(c, s[1], tokens, HALF, 1, NULL);
+    for (int at = 0; at + HALF + STEP <= N_TOKENS; at += STEP) {
+        pi_input in[2];
+        for (int k = 0; k < 2; k++)
+            in[k] = (pi_input){.session = s[k],
+                               .tokens = tokens + at + k * HALF,
+                               .n_tokens = STEP,
+                               .logits = PI_LOGITS_ALL};
+        run_engine_forward(c, in, 2);
+        for (int k = 0; k < 2; k++)
+            near("two sessions", engine_logits(c, k * STEP), want + (at + k * HALF) * V, STEP * V);
+    }
+    engine_session_destroy(s[0]);
+    engine_session_destroy(s[1]);
+    engine_context_destroy(c);
     model_close(m);
 }
 
@@ -274,6 +327,9 @@ static void test_sessions(void **state) {
     engine_options o = options_for(CPU_TIER_AUTO, QUANT_F16, 4);
     engine_context *c = run_engine_context(m, &o);
     pi_session *s = run_engine_session(c, N_CTX), *other = run_engine_session(c, N_CTX);
+    run_engine_feed(c, s, tokens, 4 * BLOCK + 1, 1, NULL); /* the last one selects blocks */
+    check_same(c, s, 2);
+    ok(session_rewind(s, 0, &err));
     run_engine_feed(c, s, tokens, 6 * BLOCK, 0, NULL);
     run_engine_feed(c, s, tokens + 6 * BLOCK, 2 * BLOCK, 1, NULL);
     ok(session_rewind(s, 7 * BLOCK - 5, &err)); /* other tokens replace those behind it */
@@ -341,8 +397,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_definition),   cmocka_unit_test(test_all_positions),
         cmocka_unit_test(test_other_layers), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_few_only),     cmocka_unit_test(test_sessions),
-        cmocka_unit_test(test_bytes),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_few_only),
+        cmocka_unit_test(test_sessions),     cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

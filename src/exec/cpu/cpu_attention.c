@@ -20,7 +20,6 @@ static attn_layer attn_describe(const cpu_exec *c, const plan_step *s, const arg
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
     attn_layer a = {.layer = s->layer,
                     .args = args,
-                    .blocks = args->blocks,
                     .queries = s->in,
                     .n_head = lhp->n_head,
                     .n_head_kv = lhp->n_head_kv,
@@ -31,19 +30,19 @@ static attn_layer attn_describe(const cpu_exec *c, const plan_step *s, const arg
                     .keys = c->type_k,
                     .values = args->latent ? c->type_k : c->type_v};
     a.block = c->attn_queries / a.group;
-    if (a.blocks.bounds && !may_split) a.blocks.size = 0; /* FORM_MANY */
     return a;
 }
 
 /* Sparse: some tokens of the item do not attend to all positions before them. */
 static bool is_sparse(const attn_layer *a, const ubatch_item *item) {
-    return !plan_blocks_all(&a->blocks, item->pos + item->n_tokens - 1);
+    return !plan_blocks_all(&a->args->blocks, item->n_tokens, item->pos + item->n_tokens - 1);
 }
 
 /* The number of positions that tokens of the item up to position `pos` attend to, at most. Attended
  * blocks count as if they were contiguous. */
-static int64_t attended(const attn_layer *a, int64_t pos) {
-    return plan_blocks_all(&a->blocks, pos) ? pos + 1 : (int64_t)a->blocks.top * a->blocks.size;
+static int64_t attended(const attn_layer *a, const ubatch_item *item, int64_t pos) {
+    const plan_blocks *b = &a->args->blocks;
+    return plan_blocks_all(b, item->n_tokens, pos) ? pos + 1 : (int64_t)b->top * b->size;
 }
 
 /* Tokens per task: one in a sparse item, whose tokens attend to different blocks. */
@@ -53,14 +52,15 @@ static int tokens_per_task(const attn_layer *a, const ubatch_item *item) {
 
 /* Positions per split of an item. */
 static int64_t split_length(const attn_layer *a, const ubatch_item *item) {
-    int64_t length = attended(a, item->pos + item->n_tokens - 1);
+    int64_t length = attended(a, item, item->pos + item->n_tokens - 1);
     if (!a->may_split) return length;
     int64_t share = (length + ATTN_MAX_SPLITS - 1) / ATTN_MAX_SPLITS;
     return share > ATTN_SPLIT_LENGTH ? share : ATTN_SPLIT_LENGTH;
 }
 
 static int split_count(const attn_layer *a, const ubatch_item *item) {
-    int64_t length = attended(a, item->pos + item->n_tokens - 1), part = split_length(a, item);
+    int64_t length = attended(a, item, item->pos + item->n_tokens - 1),
+            part = split_length(a, item);
     return (int)((length + part - 1) / part);
 }
 
@@ -87,7 +87,7 @@ static attn_task make_task(const attn_layer *a, const ubatch_item *item, int64_t
     int block = n_blocks - 1 - (int)(index / a->n_head_kv);
     t.token0 = block * tokens;
     t.n_tokens = item->n_tokens - t.token0 < tokens ? item->n_tokens - t.token0 : tokens;
-    int64_t end = attended(a, item->pos + t.token0 + t.n_tokens - 1);
+    int64_t end = attended(a, item, item->pos + t.token0 + t.n_tokens - 1);
     t.k0 = t.split * split_length(a, item);
     t.k1 = t.k0 + split_length(a, item);
     if (t.k1 > end) t.k1 = end;
@@ -126,6 +126,21 @@ float attn_score_scale(const cpu_exec *c, const attn_layer *a, int64_t pos) {
     if (!a->args->temperature) return a->args->scale;
     double turns = floor((double)(pos + hp->attn_temperature_offset) / hp->attn_temperature_length);
     return a->args->scale * (float)(1 + (double)hp->attn_temperature * log(1 + turns));
+}
+
+void attn_load_keys(const cpu_exec *c, const kv_cache *kv, int layer, int head, int64_t pos, int n,
+                    float *out, int64_t stride) {
+    const int64_t width = c->model->layers[layer].hp.head_dim;
+    const cpu_mat keys = {.data = kv_cache_k(kv, layer, head, pos),
+                          .row_bytes = kv->layers[layer].row[KV_KEYS],
+                          .n_in = width,
+                          .n_out = n,
+                          .type = kv->type_k};
+    const float one = 1;
+    for (int32_t i = 0; i < n; i++) { /* a sum of one row with the factor 1 is the row as floats */
+        memset(out + i * stride, 0, (size_t)width * sizeof *out);
+        c->kernels.mat_t[kv->type_k].axpy_rows(&keys, &i, 1, &one, 1, 1, out + i * stride, stride);
+    }
 }
 
 /* Gathers the task's queries, scaled, and resets their softmax states. */
@@ -173,15 +188,16 @@ static void store_results(const cpu_exec *c, const attn_layer *a, const attn_tas
 }
 
 static int score_head(const attn_layer *a, const attn_task *t) {
-    return a->blocks.bounds ? t->kv_head * a->group : t->kv_head;
+    return a->args->blocks.bounds ? t->kv_head * a->group : t->kv_head;
 }
 
 /* One token attends to runs of adjacent blocks. The task has positions [k0, k1), which count
  * attended positions only. */
 static void attend_blocks(const cpu_exec *c, const attn_layer *a, const attn_task *t,
                           cpu_attn *args) {
-    int64_t pos = t->item->pos + t->token0, size = a->blocks.size, n = pos / size + 1, before = 0;
-    const float *score = plan_blocks_all(&a->blocks, pos)
+    int64_t pos = t->item->pos + t->token0, size = a->args->blocks.size, n = pos / size + 1,
+            before = 0;
+    const float *score = plan_blocks_all(&a->args->blocks, t->item->n_tokens, pos)
                              ? NULL
                              : block_scores_of(t->item, t->token0, score_head(a, t));
     for (int64_t b = 0; b < n && before < t->k1; b++) {

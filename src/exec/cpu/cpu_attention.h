@@ -12,20 +12,23 @@ typedef struct attn_layer {
     int v_dim;    /* of a value and a result */
     int block;    /* tokens per task */
     const args_attention *args;
-    plan_blocks blocks; /* in this ubatch */
     plan_buffer queries;
     bool may_split;
     quant_type keys, values; /* of the cache */
 } attn_layer;
 
-/* cpu_blocks.c: the block scores [n_blocks] of a token that does not attend to all blocks; head: of
- * the index, or with bounds of the queries, the first of its group. The token attends to every
+/* cpu_blocks.c: the block scores [n_blocks] of a token that does not attend to all blocks; head:
+ * the index head, or with bounds the first query head of the KV head. The token attends to every
  * block whose score is not BLOCK_LEFT_OUT. */
 float *block_scores_of(const ubatch_item *item, int token, int head);
 #define BLOCK_LEFT_OUT (-INFINITY)
 /* Leaves out all but the `top` best of n > top blocks; among equal scores the first stay. */
 void block_scores_keep_best(float *score, int64_t n, const plan_blocks *b);
 
+/* Converts the cached keys of n positions from `pos` on to floats [n][stride], 64-byte aligned.
+ * They stay rotated (kv_rotate). */
+void attn_load_keys(const cpu_exec *c, const kv_cache *kv, int layer, int head, int64_t pos, int n,
+                    float *out, int64_t stride);
 /* The first position that a token at `pos` attends to. */
 int64_t attn_first_seen(const attn_layer *a, int64_t pos);
 /* The factor of the scores of a token at `pos`. */

@@ -11,25 +11,16 @@
 #include "cpu_attention.h"
 #include "mem.h"
 
-/* Maximum tokens of a ubatch that is not of FORM_MANY, in any plan. */
-static int few_tokens(const cpu_kernels *kernels) {
-    int n = PLAN_FFN_MAX_COLS;
-    for (int i = 0; i < CPU_ACT_KIND_COUNT; i++)
-        if (kernels->tiled[i].from - 1 > n) n = kernels->tiled[i].from - 1;
-    return n;
-}
-
-pi_status block_scores_create(block_scores *b, const cpu_exec *c, int32_t attn_blocks, int n_batch,
-                              int64_t n_ctx, pi_error *err) {
-    const model_hparams *hp = &c->model->hp;
+pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t attn_blocks,
+                              int n_batch, int64_t n_ctx, pi_error *err) {
     const bool index = hp->n_index_head > 0;
     const int64_t size = index ? hp->block_size : PLAN_BOUNDS_SIZE;
     const int64_t top = index ? hp->block_top : attn_blocks;
     *b = (block_scores){.n_heads = index ? hp->n_index_head : hp->n_head,
                         .n_blocks = (n_ctx + size - 1) / size};
-    if (top == 0 || b->n_blocks <= top) return PI_OK;
-    int few = few_tokens(&c->kernels), n_tokens = index || n_batch < few ? n_batch : few;
-    size_t n = (size_t)n_tokens * (size_t)b->n_heads;
+    if (top == 0 || b->n_blocks <= top || (!index && hp->n_latent > 0)) return PI_OK;
+    if (!index && n_batch > PLAN_BOUNDS_TOKENS) n_batch = PLAN_BOUNDS_TOKENS;
+    size_t n = (size_t)n_batch * (size_t)b->n_heads;
     bool fits = size_mul(n, (size_t)b->n_blocks, &n) && size_mul(n, sizeof(float), &b->n_bytes);
     if (fits) b->data = mem_map(b->n_bytes);
     if (b->data) return PI_OK;
@@ -197,7 +188,7 @@ void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *bl
         int64_t i = pool_take(c->pool, 1), row = i / n_heads;
         if (row >= c->ubatch.n_tokens) break;
         const ubatch_item *item = c->ubatch.item_of_row[row];
-        if (plan_blocks_all(blocks, c->ubatch.positions[row])) continue;
+        if (plan_blocks_all(blocks, item->n_tokens, c->ubatch.positions[row])) continue;
         block_scores_keep_best(block_scores_of(item, (int)row - item->row, (int)(i % n_heads)),
                                c->ubatch.positions[row] / blocks->size + 1, blocks);
     }

@@ -1,13 +1,14 @@
 /* cpu_bounds.c: sparse attention by bounds of keys: which blocks of positions a token attends to.
  *
  * The score of a block is an upper bound of the product of the query with any key of the block: the
- * sum over the elements of max(q * least, q * greatest) (Quest, arXiv 2406.10774). With q split
- * into its positive and its negative part this is one product of a row, so the blocks of a head are
- * a matrix of QUANT_Q8_0. Heads that share keys attend to the same blocks: a block's score is that
- * of the head for which it is closest to the head's best block.
+ * sum over the elements of max(q * minimum, q * maximum) (Quest, arXiv 2406.10774). With q split
+ * into its positive part and its negative part this is the product of [q+, q-] with the row
+ * [maxima, minima], so the bounds of a KV head are a matrix of QUANT_Q8_0. The query heads of a KV
+ * head attend to the same blocks: a block's score is the maximum over these heads of its score
+ * minus the head's best score.
  *
- * Rows are made from the cache when they are first needed: decode adds a row every
- * PLAN_BOUNDS_SIZE tokens, and prefill, which reads all positions, needs none. */
+ * Rows are computed from the cache when they are first needed: decode adds a row every
+ * PLAN_BOUNDS_SIZE tokens, and prefill, which attends to all positions, needs none. */
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +17,8 @@
 
 bool key_bounds_layout(const model *m, int32_t attn_blocks, int64_t n_ctx, key_bounds *out) {
     *out = (key_bounds){.n_blocks = n_ctx / PLAN_BOUNDS_SIZE};
-    if (attn_blocks == 0 || out->n_blocks < attn_blocks) return true;
+    if (attn_blocks == 0 || n_ctx <= (int64_t)attn_blocks * PLAN_BOUNDS_SIZE) return true;
+    if (m->hp.n_latent > 0 || m->hp.n_index_head > 0) return true;
     int64_t dim = 0;
     for (int i = 0; i < m->hp.n_layer; i++) {
         const model_layer_hparams *l = &m->layers[i].hp;
@@ -58,56 +60,61 @@ void key_bounds_begin(cpu_exec *c) {
         session_keys_changed(c->ubatch.items[i].session, c->ubatch.items[i].pos);
 }
 
-/* The complete blocks after an item. */
+/* Complete blocks once the item's tokens are in the cache. */
 static int64_t complete_blocks(const ubatch_item *item) {
     return (item->pos + item->n_tokens) / PLAN_BOUNDS_SIZE;
 }
 
+/* Whether all tokens of an item attend to all positions: then no rows are computed. */
+static bool item_reads_all(const plan_blocks *b, const ubatch_item *item) {
+    return plan_blocks_all(b, item->n_tokens, item->pos + item->n_tokens - 1);
+}
+
 void key_bounds_end(cpu_exec *c) {
-    if (c->ubatch.form == FORM_MANY) return;
+    const plan_blocks blocks = plan_bounds(c->plan->attn_blocks);
     for (int i = 0; i < c->ubatch.n_items; i++) {
         const ubatch_item *item = &c->ubatch.items[i];
-        if (item->session->bounds.data)
+        if (item->session->bounds.data && !item_reads_all(&blocks, item))
             item->session->bounds.positions = complete_blocks(item) * PLAN_BOUNDS_SIZE;
     }
 }
 
 /* ---- a head ---------------------------------------------------------------------------------- */
 
-/* Makes the rows that an item's blocks lack. */
+/* Computes the missing rows of an item's complete blocks. */
 static void make_rows(const cpu_exec *c, const ubatch_item *item, int layer, int head,
                       thread_scratch *ts) {
     const key_bounds *b = &item->session->bounds;
-    const kv_cache *kv = &item->session->kv;
     const int n = c->model->layers[layer].hp.head_dim;
-    const cpu_mat keys = {.data = kv_cache_k(kv, layer, head, 0),
-                          .row_bytes = kv->layers[layer].row[KV_KEYS],
-                          .n_in = n,
-                          .n_out = kv->n_ctx,
-                          .type = kv->type_k};
-    const float one = 1;
-    float *most = ts->kernel, *least = most + n, *key = least + n;
+    float *most = ts->kernel, *least = most + n, *keys = least + n;
     for (int64_t block = b->positions / PLAN_BOUNDS_SIZE; block < complete_blocks(item); block++) {
-        for (int i = 0; i < PLAN_BOUNDS_SIZE; i++) {
-            const int32_t pos = (int32_t)(block * PLAN_BOUNDS_SIZE + i);
-            memset(key, 0, (size_t)n * sizeof *key); /* a sum of one row is the row as floats */
-            c->kernels.mat_t[keys.type].axpy_rows(&keys, &pos, 1, &one, 1, 1, key, n);
+        attn_load_keys(c, &item->session->kv, layer, head, block * PLAN_BOUNDS_SIZE,
+                       PLAN_BOUNDS_SIZE, keys, n);
+        memcpy(most, keys, (size_t)n * sizeof *most);
+        memcpy(least, keys, (size_t)n * sizeof *least);
+        for (int i = 1; i < PLAN_BOUNDS_SIZE; i++) {
+            const float *key = keys + i * n;
             for (int k = 0; k < n; k++) {
-                most[k] = i == 0 || key[k] > most[k] ? key[k] : most[k];
-                least[k] = i == 0 || key[k] < least[k] ? key[k] : least[k];
+                most[k] = key[k] > most[k] ? key[k] : most[k];
+                least[k] = key[k] < least[k] ? key[k] : least[k];
             }
         }
         c->kernels.kv_store(most, row_of(b, layer, head, block), QUANT_Q8_0, 2 * n);
     }
 }
 
-/* The queries of a token that share a head of keys, as operands for rows of bounds. */
+/* Quantizes a token's queries of one KV head, split into positive and negative parts. */
 static cpu_act split_queries(const cpu_exec *c, const plan_step *s, int64_t q_stride, int64_t row,
                              int head, int group, thread_scratch *ts) {
     const int n = c->model->layers[s->layer].hp.head_dim;
     const quant_type type_k = c->ubatch.item_of_row[row]->session->kv.type_k;
     float *x = ts->q, *q = ts->acc;
-    for (int g = 0; g < group; g++, x += 2 * n) {
+    cpu_act act = {.kind = c->kernels.mat[QUANT_Q8_0].act,
+                   .layout = CPU_ACT_COLUMNS,
+                   .n = 2 * n,
+                   .n_cols = group,
+                   .data = ts->kernel};
+    for (int g = 0; g < group; g++) {
         memcpy(q, cpu_exec_row(c, BUF_Q, row) + (head * group + g) * q_stride,
                (size_t)n * sizeof *q);
         kv_rotate(&c->kernels, type_k, q, n);
@@ -115,17 +122,12 @@ static cpu_act split_queries(const cpu_exec *c, const plan_step *s, int64_t q_st
             x[k] = q[k] > 0 ? q[k] : 0;
             x[n + k] = q[k] > 0 ? 0 : q[k];
         }
+        c->kernels.act_encode(x, 0, g, g + 1, &act);
     }
-    cpu_act act = {.kind = c->kernels.mat[QUANT_Q8_0].act,
-                   .layout = CPU_ACT_COLUMNS,
-                   .n = 2 * n,
-                   .n_cols = group,
-                   .data = ts->kernel};
-    c->kernels.act_encode(ts->q, 2 * n, 0, group, &act);
     return act;
 }
 
-/* Replaces the scores of a group's first head [group][n_blocks] by those of the group. */
+/* Combines the scores of a group's heads into those of its first head. */
 static void join_heads(float *score, int group, int64_t stride, int64_t n) {
     for (int g = 0; g < group; g++) {
         float *own = score + g * stride, best = -INFINITY;
@@ -152,7 +154,7 @@ static void select_blocks(cpu_exec *c, const plan_step *s, const args_find_block
                           .type = QUANT_Q8_0};
     for (int i = 0; i < item->n_tokens; i++) {
         int64_t own = (item->pos + i) / PLAN_BOUNDS_SIZE, stride = item->session->blocks.n_blocks;
-        if (plan_blocks_all(&a->blocks, item->pos + i)) continue;
+        if (plan_blocks_all(&a->blocks, item->n_tokens, item->pos + i)) continue;
         float *score = block_scores_of(item, i, head * group);
         const cpu_act q = split_queries(c, s, a->q_stride, item->row + i, head, group, ts);
         c->kernels.mat[QUANT_Q8_0].matvec(&rows, 0, own, &q, score, stride);
@@ -165,7 +167,7 @@ void cpu_exec_find_by_bounds(cpu_exec *c, const plan_step *s, const args_find_bl
     const int n_heads = c->model->layers[s->layer].hp.n_head_kv;
     for (int64_t i; (i = pool_take(c->pool, 1)) < (int64_t)c->ubatch.n_items * n_heads;) {
         const ubatch_item *item = &c->ubatch.items[i / n_heads];
-        if (plan_blocks_all(&a->blocks, item->pos + item->n_tokens - 1)) continue;
+        if (item_reads_all(&a->blocks, item)) continue;
         select_blocks(c, s, a, item, (int)(i % n_heads), ith);
     }
 }

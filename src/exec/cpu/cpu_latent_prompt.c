@@ -85,24 +85,13 @@ static cpu_mat head_matrix(const plan_matrix *pm, int head, int64_t n_head) {
     return w;
 }
 
-/* Converts the cached rows of n positions to floats, by multiplying each, as a matrix of one row,
- * by 1, and rotates them back. */
+/* Converts the cached rows of n positions to floats and rotates them back. */
 static void load_rows(const prompt_task *k, int64_t pos, int n) {
     const kv_cache *kv = &k->item->session->kv;
-    const int64_t width = k->c->model->hp.head_dim;
-    const int32_t first = 0;
-    const float one = 1;
-    cpu_mat row = {.row_bytes = kv->layers[k->a->layer].row[KV_KEYS],
-                   .n_in = width,
-                   .n_out = 1,
-                   .type = kv->type_k};
-    memset(k->t->rows, 0, (size_t)n * (size_t)k->t->row_stride * sizeof(float));
-    for (int i = 0; i < n; i++) {
-        row.data = kv_cache_k(kv, k->a->layer, 0, pos + i);
-        k->c->kernels.mat_t[kv->type_k].axpy_rows(
-            &row, &first, 1, &one, 1, 1, k->t->rows + i * k->t->row_stride, k->t->row_stride);
-        kv_rotate(&k->c->kernels, kv->type_k, k->t->rows + i * k->t->row_stride, width);
-    }
+    attn_load_keys(k->c, kv, k->a->layer, 0, pos, n, k->t->rows, k->t->row_stride);
+    for (int i = 0; i < n; i++)
+        kv_rotate(&k->c->kernels, kv->type_k, k->t->rows + i * k->t->row_stride,
+                  k->c->model->hp.head_dim);
 }
 
 static void scale_rows(const latent_scratch *t, float *x, int n, int64_t width, float by) {
