@@ -215,10 +215,9 @@ typedef struct pi_context_options {
     float max_loss;  /* for PI_MODE_AUTO: relative increase of perplexity; default 0.01, 1% */
     float threshold; /* predictor threshold; NAN (default): the model's */
     pi_cache_type cache_k, cache_v; /* type of the sessions' KV caches; default F16 */
-    /* In decode, attention of a layer on the CPU reads this many blocks of 16 positions, 4 or more:
-     * the first, the last two, and those whose keys can match the query best (docs/sparse.md);
-     * layers with a window, compressed attention or an index (MiniMax-M3) do not change. 0
-     * (default): all positions. */
+    /* Decode attends to this many blocks of 16 positions, 4 or more, in layers on the CPU: the
+     * first, the last two, and those with the highest scores (docs/sparse.md). Layers with a
+     * window, compressed attention or an index do not change. 0 (default): all positions. */
     int32_t attn_blocks;
     /* With PI_DEVICE_AUTO everything runs on the CPU when no GPU is found or usable (see
      * pi_context_get_placement); a named device is used or creation fails. When the GPU is lost
@@ -241,6 +240,11 @@ typedef struct pi_context_options {
     /* Host memory to use, bytes: weights beyond it are read from the drive when needed;
      * PI_RAM_FREE (default), PI_RAM_MAPPED: powerinfer_memory.h. */
     uint64_t ram_budget;
+    /* With ram_budget, in decode: an expert that is not in memory gives way to one that is, if the
+     * router's probabilities of a token's experts then fall by no more than this share in all;
+     * 0 (default) to 1. Results change and depend on what was computed before (docs/memory.md).
+     * Excludes `deterministic`. */
+    float expert_slack;
     const char *backend_folder; /* of libpowerinfer_cuda.so etc.; NULL: the default folders */
     const char *machine; /* file written by `powerinfer place --measure`; NULL or missing: published
                             bandwidths */

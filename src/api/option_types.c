@@ -61,6 +61,13 @@ static pi_status check(const model *m, const pi_context_options *o, pi_error *er
                          "bad option: device %d, gpu_layers %d, n_ctx %d: use one of the list, -1 "
                          "or more, 0 or more",
                          (int)o->device, o->gpu_layers, o->n_ctx);
+    if (!(o->expert_slack >= 0 && o->expert_slack <= 1))
+        return error_set(err, PI_ERR_ARG, "bad option: expert_slack is %g: use 0 to 1",
+                         (double)o->expert_slack);
+    if (o->deterministic && o->expert_slack > 0)
+        return error_set(err, PI_ERR_ARG,
+                         "bad option: expert_slack together with deterministic: the choice of "
+                         "experts depends on those in memory");
     if (o->deterministic && o->adapt)
         return error_set(err, PI_ERR_ARG,
                          "bad option: adapt together with deterministic: experts that move to "
@@ -88,6 +95,7 @@ pi_status option_engine(const model *m, const pi_context_options *o, engine_opti
                             .n_positions = o->n_ctx > 0 ? o->n_ctx : place_default_context(m),
                             .adapt = {.on = o->adapt},
                             .timed_forms = o->timed_forms,
+                            .expert_slack = o->expert_slack,
                             .plan = {.mode = o->mode,
                                      .few_only = o->deterministic,
                                      .max_loss = o->max_loss,

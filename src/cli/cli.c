@@ -160,6 +160,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     if (options_given(o, &o->threshold)) options.threshold = (float)o->threshold;
     options.cache_k = (pi_cache_type)o->cache_type_k;
     options.cache_v = (pi_cache_type)o->cache_type_v;
+    options.expert_slack = (float)(o->expert_slack / 100);
     options.attn_blocks = (int32_t)o->attn_blocks;
     options.n_ctx = n_ctx;
     options.device = (pi_device_choice)option_choice_of(o->device);

@@ -627,9 +627,13 @@ const option option_table[] = {
     ROW(NUMBER, SPARSE, PLANNED, max_loss, NAMES("max-loss", NULL), .argument = "PCT",
         .standard = "1", RANGE(0, 100),
         .help = "perplexity increase, in percent as measured by prepare, that --mode auto accepts"),
+    ROW(NUMBER, SPARSE, COMPUTE, expert_slack, NAMES("expert-slack", NULL), .argument = "PCT",
+        .standard = "0", RANGE(0, 100),
+        .help = "with --ram-budget: replace an expert that is not in memory by one that is, if "
+                "the router's probabilities fall by at most PCT percent, with some loss; 0: never"),
     ROW(INTEGER, SPARSE, COMPUTE | COMMAND_INSPECT, attn_blocks, NAMES("attn-blocks", NULL),
         .argument = "N", .standard = "0", RANGE(0, MAX_TOKENS),
-        .help = "blocks of 16 positions that attention reads in decode, chosen by their keys; for "
+        .help = "decode attends to N blocks of 16 positions (4 or more) instead of all: faster in "
                 "long contexts, with some loss; 0: all"),
     ROW(SIZE, ENGINE, PLANNED, vram_budget, NAMES("vram-budget", NULL), .argument = "SIZE",
         RANGE(0, MAX_FLOAT),

@@ -95,7 +95,7 @@ typedef struct cli_options {
     /* engine */
     option_numbers tensor_split;
     int64_t mode, kernels, device; /* pi_mode, pi_kernels, pi_device_choice */
-    double threshold, max_loss, vram_budget, ram_budget;
+    double threshold, max_loss, vram_budget, ram_budget, expert_slack;
     int64_t gpu_layers, attn_blocks;
     option_texts override_tensor, override_tensor_draft; /* "PATTERN=DEVICE,..." */
     bool cpu_moe, cpu_moe_draft;

@@ -31,6 +31,7 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
     /* Copying cold rows to the GPU requires them in memory. */
     if (o->ram_budget) c->options.prompts = GPU_PROMPTS_SPLIT;
     c->options.plan.prefetch = o->ram_budget > 0;
+    c->cpu.expert_slack = o->expert_slack;
     c->cpu.type_k = o->type_k;
     c->cpu.type_v = o->type_v;
     if (!cpu_kernels_get(o->tier, &c->cpu.kernels))
@@ -62,11 +63,13 @@ void context_drop_plan(engine_context *c) {
 
 /* Bytes of KV caches, bounds of keys and recurrent states for options.n_positions. */
 static uint64_t session_bytes(const engine_context *c) {
-    uint64_t n = 0;
+    uint64_t n = 0, n_bounds = 0;
     key_bounds bounds;
     if (!key_bounds_layout(c->cpu.model, c->options.plan.attn_blocks, c->options.n_positions,
                            &bounds))
-        bounds.n_bytes = 0; /* creating the session fails */
+        bounds.n_bytes = 0;                            /* creating the session fails */
+    for (int i = 0; i < c->cpu.model->hp.n_layer; i++) /* memory of other layers is not touched */
+        n_bounds += plan_attention_blocks(c->cpu.plan, i).size > 0;
     for (int i = 0; i < c->cpu.model->hp.n_layer; i++) {
         kv_layer l;
         if (context_kv_on_gpu(c, i) ||
@@ -74,7 +77,8 @@ static uint64_t session_bytes(const engine_context *c) {
             continue;
         n += kv_layer_bytes(&l);
     }
-    return n * (uint64_t)c->options.n_positions + bounds.n_bytes +
+    return n * (uint64_t)c->options.n_positions +
+           n_bounds * (bounds.n_bytes / (uint64_t)c->cpu.model->hp.n_layer) +
            (uint64_t)c->cpu.plan->n_state * sizeof(float);
 }
 

@@ -35,6 +35,7 @@ typedef struct engine_options {
      * weights are used in place. */
     uint64_t ram_budget;
     int64_t n_positions;
+    float expert_slack; /* as in pi_context_options */
     bool sizes_only; /* with ram_budget: reads and uploads nothing; the context can only be used for
                         engine_paging */
     /* With plan.splits: the GPUs, by their numbers in the splits. They must outlive the context. */

@@ -103,6 +103,8 @@ int32_t paging_neuron(const paging *g, int layer, int32_t row);
 
 /* Whether a layer's experts go through the cache. */
 bool paging_has_experts(const paging *g, int layer);
+/* On any thread: whether each expert of a layer is in the cache, or on its way [n_expert]. */
+void paging_resident_experts(paging *g, int layer, bool *out);
 /* On one thread, while no expert is in use: experts that will probably be active, best first
  * [n_tokens][n_used]. */
 void paging_prefetch_experts(paging *g, int layer, const int32_t *chosen, int n_tokens, int n_used);

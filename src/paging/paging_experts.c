@@ -567,6 +567,17 @@ static int list_experts(paging_experts *x, int layer, const int32_t *chosen, int
     return n;
 }
 
+void paging_resident_experts(paging *g, int layer, bool *out) {
+    paging_experts *x = g->experts;
+    os_mutex_lock(&x->lock);
+    for (int i = 0; i < x->n_expert; i++) {
+        out[i] = true;
+        for (int kind = 0; kind < KINDS; kind++)
+            if (x->kinds[layer][kind].from && block_of(x, layer, i, kind)->slot < 0) out[i] = false;
+    }
+    os_mutex_unlock(&x->lock);
+}
+
 void paging_prefetch_experts(paging *g, int layer, const int32_t *chosen, int n_tokens,
                              int n_used) {
     paging_experts *x = g->experts;

@@ -30,6 +30,7 @@ typedef struct cpu_exec {
     quant_type type_k, type_v;
     rope_frequencies rope;
     int attn_queries;          /* rows of Q that a task can hold */
+    float expert_slack;        /* engine_options.expert_slack */
     expert_adapter *adapter;   /* NULL: experts stay where they are */
     engine_trace *trace;       /* NULL: none */
     activity_counts *activity; /* NULL: nothing is counted */
@@ -124,15 +125,16 @@ void cpu_exec_hidden(cpu_exec *c);
 
 /* Allocate what a session needs for OP_FIND_BLOCKS: nothing if its tokens attend to all blocks.
  * attn_blocks: of plan_options. PI_ERR_NOMEM. */
-pi_status block_scores_create(block_scores *b, const cpu_exec *c, int32_t attn_blocks, int n_batch,
-                              int64_t n_ctx, pi_error *err);
+pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t attn_blocks,
+                              int n_batch, int64_t n_ctx, pi_error *err);
 void block_scores_free(block_scores *b); /* *b may be zeroed */
-/* Everything but `data`; n_bytes 0: nothing is needed. False: the size overflows. */
+/* Fills in all fields but `data`; n_bytes is 0 if no bounds are needed. False: the size
+ * overflows. */
 bool key_bounds_layout(const model *m, int32_t attn_blocks, int64_t n_ctx, key_bounds *out);
 pi_status key_bounds_create(key_bounds *b, const model *m, int32_t attn_blocks, int64_t n_ctx,
                             pi_error *err);
 void key_bounds_free(key_bounds *b); /* *b may be zeroed */
-/* Call before and after the steps of a ubatch: they say which rows of bounds are up to date. */
+/* Call before and after the steps of a ubatch: update key_bounds.positions. */
 void key_bounds_begin(cpu_exec *c);
 void key_bounds_end(cpu_exec *c);
 

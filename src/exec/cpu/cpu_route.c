@@ -61,6 +61,36 @@ static void choose(const plan_experts *e, float *score, int32_t *chosen) {
     }
 }
 
+/* The choice uses the source's order of experts, even if `prepare` has sorted them, so sums, groups
+ * and ties are those of the source model. */
+static int source_of(const plan_experts *e, int i) {
+    return e->perm ? e->perm[i] : i;
+}
+
+/* Replaces experts that must be read from the drive by the best ones in memory, the least probable
+ * first, while the sum of the probabilities of the chosen experts stays above 1 - slack of what it
+ * was (cache-prior routing, arXiv 2412.00099). score: of `choose`, after it. */
+static void prefer_resident(const cpu_exec *c, const plan_experts *e, int layer,
+                            const float *probability, float *score, int32_t *chosen) {
+    bool resident[MODEL_MAX_EXPERTS], there[MODEL_MAX_EXPERTS]; /* by place, by index in source */
+    float p[MODEL_MAX_EXPERTS], left = 0;
+    paging_resident_experts(c->paging, layer, resident);
+    for (int i = 0; i < e->n_expert; i++) there[source_of(e, i)] = resident[i];
+    memcpy(p, probability, (size_t)e->n_expert * sizeof *p);
+    if (e->gating == GATING_SOFTMAX_CHOSEN) softmax(p, e->n_expert);
+    for (int k = 0; k < e->n_used; k++) left += c->expert_slack * p[chosen[k]];
+    for (int k = e->n_used - 1; k >= 0; k--) {
+        if (there[chosen[k]]) continue;
+        int best = -1;
+        for (int i = 0; i < e->n_expert; i++)
+            if (there[i] && score[i] > NEVER && (best < 0 || score[i] > score[best])) best = i;
+        if (best < 0 || !(p[chosen[k]] - p[best] <= left)) continue;
+        left -= fmaxf(p[chosen[k]] - p[best], 0);
+        chosen[k] = best;
+        score[best] = NAN;
+    }
+}
+
 static void weigh(const plan_experts *e, const float *probability, const int32_t *chosen,
                   float *weight) {
     float sum = 0;
@@ -72,12 +102,6 @@ static void weigh(const plan_experts *e, const float *probability, const int32_t
     for (int i = 0; i < e->n_used; i++) weight[i] *= e->scale;
 }
 
-/* The choice uses the source's order of experts, even if `prepare` has sorted them, so sums, groups
- * and ties are those of the source model. */
-static int source_of(const plan_experts *e, int i) {
-    return e->perm ? e->perm[i] : i;
-}
-
 static void restore_places(const plan_experts *e, int32_t *chosen) {
     int32_t place[MODEL_MAX_EXPERTS];
     if (!e->perm) return;
@@ -85,7 +109,7 @@ static void restore_places(const plan_experts *e, int32_t *chosen) {
     for (int i = 0; i < e->n_used; i++) chosen[i] = place[chosen[i]];
 }
 
-static void route_token(cpu_exec *c, const plan_experts *e, int64_t row) {
+static void route_token(cpu_exec *c, const plan_experts *e, int layer, int64_t row) {
     const float *scores = cpu_exec_row(c, BUF_ROUTER, row);
     float probability[MODEL_MAX_EXPERTS], score[MODEL_MAX_EXPERTS];
     int32_t *chosen = c->experts.chosen + row * e->n_used;
@@ -97,6 +121,9 @@ static void route_token(cpu_exec *c, const plan_experts *e, int64_t row) {
     for (int i = 0; e->select_bias && i < e->n_expert; i++)
         score[source_of(e, i)] += e->select_bias[i];
     choose(e, score, chosen);
+    if (c->expert_slack > 0 && c->paging && c->ubatch.form != FORM_MANY &&
+        paging_has_experts(c->paging, layer))
+        prefer_resident(c, e, layer, probability, score, chosen);
     weigh(e, probability, chosen, c->experts.weight + row * e->n_used);
     restore_places(e, chosen);
     c->experts.shared[row] = 1;
@@ -132,7 +159,7 @@ static void write_choices(cpu_exec *c, int layer, const plan_experts *e, int64_t
 void cpu_exec_route(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) {
         if (e->primary == SIDE_CPU)
-            route_token(c, e, row);
+            route_token(c, e, s->layer, row);
         else
             read_choices(c, s->layer, e, row);
         if (e->primary == SIDE_CPU && e->split) write_choices(c, s->layer, e, row);
