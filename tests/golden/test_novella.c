@@ -42,13 +42,14 @@ static bool have_model(void) {
     return shared_path(path, sizeof path, FOLDER "/model.safetensors");
 }
 
-/* Writes F16_PATH; prints SKIPPED and returns false in a build that cannot convert. */
-static bool convert(void) {
+/* Writes F16_PATH; prints SKIPPED and returns false without the model, or in a build that cannot
+ * convert. */
+static bool convert(const char *name) {
     char folder[PATH_BYTES];
     pi_convert_options o = pi_convert_default_options();
     o.type = "f16";
     o.n_threads = 2;
-    assert_true(shared_path(folder, sizeof folder, FOLDER));
+    if (!shared_path(folder, sizeof folder, name)) return false;
     pi_status status = pi_convert(folder, F16_PATH, &o, &err);
     if (status == PI_ERR_UNSUPPORTED && strstr(err.message, "without jansson") != NULL) {
         fprintf(stderr, "*** SKIPPED for F16: %s ***\n", err.message);
@@ -106,7 +107,7 @@ static int compare(const char *what, const char *path, const pi_context_options 
 
 static void test_f16_logits(void **state) {
     (void)state;
-    if (!have_model() || !convert()) skip();
+    if (!have_model() || !convert(FOLDER)) skip();
     reference want = read_reference();
     for (int i = 0; i < RUN_KERNELS; i++) {
         if (!run_has_kernels(F16_PATH, run_kernels[i])) continue;
@@ -121,6 +122,30 @@ static void test_f16_logits(void **state) {
         compare("f16", F16_PATH, &o, &want, 2e-5);
     }
     reference_free(&want);
+}
+
+/* The bundled model's relatives: SiLU gates, and a mixture of eight experts with ReLU gates. Their
+ * references are in their folders. */
+static void test_relatives(void **state) {
+    (void)state;
+    static const char *const names[] = {"models/novella-silu-7m", "models/novella-moe-12m"};
+    for (int k = 0; k < 2; k++) {
+        char inside[64], tokens[PATH_BYTES], logits[PATH_BYTES];
+        if (!convert(names[k])) skip();
+        snprintf(inside, sizeof inside, "%s/reference.tokens.txt", names[k]);
+        assert_true(shared_path(tokens, sizeof tokens, inside));
+        snprintf(inside, sizeof inside, "%s/reference.logits.f32", names[k]);
+        assert_true(shared_path(logits, sizeof logits, inside));
+        reference want = reference_read(tokens, logits, N_VOCAB);
+        for (int i = 0; i < RUN_KERNELS; i++) {
+            if (!run_has_kernels(F16_PATH, run_kernels[i])) continue;
+            pi_context_options o = run_exact_options();
+            o.kernels = run_kernels[i];
+            int same = compare(names[k], F16_PATH, &o, &want, 1e-11);
+            assert_int_equal(same, want.n_tokens);
+        }
+        reference_free(&want);
+    }
 }
 
 /* Q8_0 also rounds the weights. */
@@ -267,7 +292,7 @@ static void test_exact_equals_dense(void **state) {
 static void test_perplexity_of_kernels(void **state) {
     (void)state;
     if (!have_model()) skip();
-    bool f16 = convert();
+    bool f16 = convert(FOLDER);
     const char *path = f16 ? F16_PATH : Q8_0_PATH;
     double got, exact = mean_surprise(path, PI_KERNELS_SCALAR, PI_MODE_DENSE, SLOW_WINDOWS);
     for (int i = 1; i < RUN_KERNELS; i++) {
@@ -283,11 +308,9 @@ static void test_perplexity_of_kernels(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f16_logits),
-        cmocka_unit_test(test_q8_0_logits),
-        cmocka_unit_test(test_perplexity),
-        cmocka_unit_test(test_exact_equals_dense),
-        cmocka_unit_test(test_perplexity_of_kernels),
+        cmocka_unit_test(test_f16_logits),         cmocka_unit_test(test_relatives),
+        cmocka_unit_test(test_q8_0_logits),        cmocka_unit_test(test_perplexity),
+        cmocka_unit_test(test_exact_equals_dense), cmocka_unit_test(test_perplexity_of_kernels),
     };
     whole_text = argc == 3 && strcmp(argv[1], "--text") == 0 && strcmp(argv[2], "whole") == 0;
     int failed = cmocka_run_group_tests_name("novella", tests, NULL, NULL);
