@@ -153,4 +153,4 @@ install: all
 	cmake --install build --strip --prefix "$(PREFIX)"
 
 clean:
-	rm -rf build build-test build-gpu build-debug build-asan build-tsan build-arm
+	rm -rf build build-test build-kernels build-gpu build-debug build-asan build-tsan build-arm

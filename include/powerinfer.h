@@ -240,9 +240,9 @@ typedef struct pi_context_options {
     /* Host memory to use, bytes: weights beyond it are read from the drive when needed;
      * PI_RAM_FREE (default), PI_RAM_MAPPED: powerinfer_memory.h. */
     uint64_t ram_budget;
-    /* With ram_budget, in decode: an expert that is not in memory gives way to one that is, if the
-     * router's probabilities of a token's experts then fall by no more than this share in all;
-     * 0 (default) to 1. Results change and depend on what was computed before (docs/memory.md).
+    /* With ram_budget, where the CPU routes: decode uses experts in memory in place of selected
+     * ones that are not. The sum of the router's probabilities of a token's experts falls by at
+     * most this fraction, 0 (default: off) to 1. Results depend on earlier calls (docs/memory.md).
      * Excludes `deterministic`. */
     float expert_slack;
     const char *backend_folder; /* of libpowerinfer_cuda.so etc.; NULL: the default folders */
@@ -256,11 +256,12 @@ typedef struct pi_context_options {
     int32_t n_overrides, cpu_experts, cpu_ffn;
     /* Results of a token are bit-identical, however its text is split into calls and whatever other
      * sessions a call evaluates. Prefill is slower: all ubatches run the kernels of decode, with at
-     * most 8 tokens (one token with a GPU or recurrent layers). Excludes `adapt`. */
+     * most 8 tokens (one token with a GPU or recurrent layers). Excludes `adapt` and
+     * `expert_slack`. */
     bool deterministic;
     /* In ubatches of a few sessions, measure whether sparse or dense FFNs are faster and run the
-     * faster ones. Results then depend on timing; without this option, equal calls give equal
-     * results in every run. */
+     * faster ones. Results then depend on timing; without this option and `expert_slack`, equal
+     * calls give equal results in every run. */
     bool timed_forms;
 } pi_context_options;
 

@@ -629,8 +629,10 @@ const option option_table[] = {
         .help = "perplexity increase, in percent as measured by prepare, that --mode auto accepts"),
     ROW(NUMBER, SPARSE, COMPUTE, expert_slack, NAMES("expert-slack", NULL), .argument = "PCT",
         .standard = "0", RANGE(0, 100),
-        .help = "with --ram-budget: replace an expert that is not in memory by one that is, if "
-                "the router's probabilities fall by at most PCT percent, with some loss; 0: never"),
+        .help =
+            "with --ram-budget: decode uses experts in memory in place of selected ones that are "
+            "not, while the router's probabilities of a token's experts fall by at most PCT "
+            "percent; changes the text; 0: off"),
     ROW(INTEGER, SPARSE, COMPUTE | COMMAND_INSPECT, attn_blocks, NAMES("attn-blocks", NULL),
         .argument = "N", .standard = "0", RANGE(0, MAX_TOKENS),
         .help = "decode attends to N blocks of 16 positions (4 or more) instead of all: faster in "

@@ -151,8 +151,8 @@ static void choose_form(engine_context *c) {
     u->head_form = plan_form_of(c->cpu.plan, SIDE_CPU, u->n_out);
     u->pace = NULL;
     if (!c->options.timed_forms || c->options.plan.few_only || !c->cpu.plan->is_sparse ||
-        c->options.plan.attn_blocks > 0 || c->gpu.n_gpus > 0 || c->cpu.paging || c->cpu.activity ||
-        u->form != FORM_FEW || u->n_items < 2)
+        c->gpu.n_gpus > 0 || c->cpu.paging || c->cpu.activity || u->form != FORM_FEW ||
+        u->n_items < 2)
         return;
     u->pace = &c->paces[u->n_tokens];
     u->form = form_pace_next(u->pace);

@@ -12,7 +12,8 @@
  *   experts     a cache of experts' matrices; the least used are evicted (paging_experts.c)
  *
  * The mapped file is not read after the context was created. Kernels and steps are the same as for
- * models in memory, and results are equal bit for bit.
+ * models in memory, and results are equal bit for bit if the router prefers no experts in memory
+ * (paging_resident_experts).
  *
  * The pager makes a copy of the model's table of tensors. Tensors that stay have their new
  * addresses there; the pager writes the addresses of the others into the steps of the plan. */

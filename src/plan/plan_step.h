@@ -164,7 +164,7 @@ typedef struct plan_part {
  * scores, or to all blocks if there are fewer. The first `first` blocks and the last `local` ones
  * up to its own are always included. A score is the highest product of an index query and an index
  * key. With `bounds` it is an upper bound of the product of a query and a key, and only sessions
- * with at most PLAN_BOUNDS_TOKENS tokens in a ubatch select blocks: decode and verification of
+ * with at most PLAN_DECODE_TOKENS tokens in a ubatch select blocks: decode and verification of
  * drafts. */
 typedef struct plan_blocks {
     int32_t size, top, first, local; /* size 0: all positions are attended to */
@@ -177,7 +177,7 @@ enum {
     PLAN_BOUNDS_FIRST = 1,
     PLAN_BOUNDS_LOCAL = 2,
     PLAN_BOUNDS_LEAST = PLAN_BOUNDS_FIRST + PLAN_BOUNDS_LOCAL + 1,
-    PLAN_BOUNDS_TOKENS = 16
+    PLAN_DECODE_TOKENS = 16
 };
 
 static inline plan_blocks plan_bounds(int32_t attn_blocks) {
@@ -191,7 +191,7 @@ static inline plan_blocks plan_bounds(int32_t attn_blocks) {
 /* Whether a token at position `pos` attends to all positions before it; n_tokens: of its session in
  * the ubatch. */
 static inline bool plan_blocks_all(const plan_blocks *b, int n_tokens, int64_t pos) {
-    return b->size == 0 || pos / b->size < b->top || (b->bounds && n_tokens > PLAN_BOUNDS_TOKENS);
+    return b->size == 0 || pos / b->size < b->top || (b->bounds && n_tokens > PLAN_DECODE_TOKENS);
 }
 
 /* The experts of a layer. Matrices are those of the first expert; expert_bytes is the distance to

@@ -270,7 +270,7 @@ static void test_pieces(void **state) {
     logits_of(m, &o, 1, want);
     logits_of(m, &o, 5, got);
     near("pieces of 5", got, want, N_TOKENS * V);
-    logits_of(m, &o, PLAN_BOUNDS_TOKENS, got);
+    logits_of(m, &o, PLAN_DECODE_TOKENS, got);
     near("pieces of 16", got, want, N_TOKENS * V);
     engine_context *c = run_engine_context(m, &o);
     pi_session *s[2] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};

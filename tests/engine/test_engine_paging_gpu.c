@@ -24,6 +24,7 @@ static gpu_library library;
 static gpu_device *device;
 static plan_split splits[N_LAYERS];
 static adapt_policy adapt;
+static float slack;
 static int32_t tokens[N_TOKENS];
 static float expected[N_TOKENS * MAX_VOCAB], got[N_TOKENS * MAX_VOCAB];
 
@@ -51,6 +52,7 @@ static pi_status make_context(const model *m, pi_mode mode, uint64_t budget, eng
                         .gpu = library.backend,
                         .devices = {device},
                         .prompts = GPU_PROMPTS_SPLIT,
+                        .expert_slack = slack,
                         .adapt = adapt};
     return engine_context_create(m, &o, c, NULL);
 }
@@ -127,6 +129,25 @@ static void experts(void **state) {
     model_close(m);
 }
 
+/* With all of the CPU's experts in the cache, routing that prefers experts in memory replaces none:
+ * those on the GPU need not be read. */
+static void gpu_experts_are_in_memory(void **state) {
+    (void)state;
+    model *m = open_model("tiny-moe", "q8_0", true);
+    place(m, SIDE_CPU, 4);
+    for (int k = 0; k < 2; k++) {
+        engine_context *c;
+        slack = (float)k;
+        assert_int_equal(make_context(m, PI_MODE_DENSE, 512 * (uint64_t)MIB, &c), PI_OK);
+        run_engine_tokens(c, N_CTX, tokens, N_SINGLE, 1, k ? got : expected);
+        assert_null(engine_gpu_loss(c));
+        engine_context_destroy(c);
+    }
+    slack = 0;
+    assert_memory_equal(got, expected, N_SINGLE * (size_t)m->hp.n_vocab * sizeof *got);
+    model_close(m);
+}
+
 /* Any expert with slightly more use moves to the GPU, out of the cache, and others come back to the
  * cache. The moment depends on the time of a copy, and the rounding of sums depends on the
  * moment. */
@@ -183,6 +204,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neurons),
         cmocka_unit_test(experts),
+        cmocka_unit_test(gpu_experts_are_in_memory),
         cmocka_unit_test(moving_experts),
         cmocka_unit_test(the_gpu_saves_memory),
     };

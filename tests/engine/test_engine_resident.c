@@ -153,6 +153,30 @@ static void test_choices(void **state) {
     }
 }
 
+/* Two sessions in a call, also in ubatches of FORM_MANY, use experts in memory. */
+static void test_sessions(void **state) {
+    (void)state;
+    enum { STEP = 8 };
+    model *m = open_model(0);
+    uint64_t misses[2];
+    for (int slack = 0; slack < 2; slack++) {
+        engine_context *c = open_context(m, (float)slack, 1500 * 1024);
+        pi_session *s[2] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};
+        for (int at = 0; at + STEP <= N_TOKENS; at += STEP) {
+            pi_input in[2];
+            for (int k = 0; k < 2; k++)
+                in[k] = (pi_input){.session = s[k], .tokens = tokens + at, .n_tokens = STEP};
+            run_engine_forward(c, in, 2);
+        }
+        misses[slack] = paging_get_counts(engine_paging(c)).misses;
+        for (int k = 0; k < 2; k++) engine_session_destroy(s[k]);
+        engine_context_destroy(c);
+    }
+    if (4 * misses[1] >= 3 * misses[0])
+        fail_msg("%d misses instead of %d", (int)misses[1], (int)misses[0]);
+    model_close(m);
+}
+
 /* Prefill uses all experts, and a mapped model has all of them. */
 static void test_unchanged(void **state) {
     (void)state;
@@ -190,6 +214,7 @@ static void test_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_sessions),
         cmocka_unit_test(test_unchanged),
         cmocka_unit_test(test_refused),
     };

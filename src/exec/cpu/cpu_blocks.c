@@ -19,7 +19,7 @@ pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t 
     *b = (block_scores){.n_heads = index ? hp->n_index_head : hp->n_head,
                         .n_blocks = (n_ctx + size - 1) / size};
     if (top == 0 || b->n_blocks <= top || (!index && hp->n_latent > 0)) return PI_OK;
-    if (!index && n_batch > PLAN_BOUNDS_TOKENS) n_batch = PLAN_BOUNDS_TOKENS;
+    if (!index && n_batch > PLAN_DECODE_TOKENS) n_batch = PLAN_DECODE_TOKENS;
     size_t n = (size_t)n_batch * (size_t)b->n_heads;
     bool fits = size_mul(n, (size_t)b->n_blocks, &n) && size_mul(n, sizeof(float), &b->n_bytes);
     if (fits) b->data = mem_map(b->n_bytes);

@@ -3,7 +3,8 @@
  * Probabilities are the softmax or sigmoid of the router's scores. A token uses the n_used experts
  * with the highest probability plus selection bias; if there are groups, only experts of the best
  * groups, where a group's score is the sum of its two best experts (DeepSeek-V3, arXiv 2412.19437).
- * Weights are the probabilities without that bias. */
+ * Weights are the probabilities without that bias. With expert_slack, experts in memory may replace
+ * others. */
 #include <math.h>
 #include <string.h>
 
@@ -67,15 +68,21 @@ static int source_of(const plan_experts *e, int i) {
     return e->perm ? e->perm[i] : i;
 }
 
-/* Replaces experts that must be read from the drive by the best ones in memory, the least probable
- * first, while the sum of the probabilities of the chosen experts stays above 1 - slack of what it
- * was (cache-prior routing, arXiv 2412.00099). score: of `choose`, after it. */
+/* Whether the expert is on the CPU; the others are on the GPU. */
+static bool is_own(const cpu_exec *c, int layer, const plan_experts *e, int32_t expert) {
+    return adapt_slot(c->adapter, layer, expert) >= e->hot;
+}
+
+/* Replaces chosen experts that are not in memory by the best ones that are, beginning with the
+ * lowest score. The sum of the chosen probabilities stays at least 1 - slack times what it was
+ * (cache-prior routing, arXiv 2412.00099). score: of `choose`, after it. */
 static void prefer_resident(const cpu_exec *c, const plan_experts *e, int layer,
                             const float *probability, float *score, int32_t *chosen) {
     bool resident[MODEL_MAX_EXPERTS], there[MODEL_MAX_EXPERTS]; /* by place, by index in source */
     float p[MODEL_MAX_EXPERTS], left = 0;
     paging_resident_experts(c->paging, layer, resident);
-    for (int i = 0; i < e->n_expert; i++) there[source_of(e, i)] = resident[i];
+    for (int i = 0; i < e->n_expert; i++)
+        there[source_of(e, i)] = resident[i] || !is_own(c, layer, e, i);
     memcpy(p, probability, (size_t)e->n_expert * sizeof *p);
     if (e->gating == GATING_SOFTMAX_CHOSEN) softmax(p, e->n_expert);
     for (int k = 0; k < e->n_used; k++) left += c->expert_slack * p[chosen[k]];
@@ -121,8 +128,8 @@ static void route_token(cpu_exec *c, const plan_experts *e, int layer, int64_t r
     for (int i = 0; e->select_bias && i < e->n_expert; i++)
         score[source_of(e, i)] += e->select_bias[i];
     choose(e, score, chosen);
-    if (c->expert_slack > 0 && c->paging && c->ubatch.form != FORM_MANY &&
-        paging_has_experts(c->paging, layer))
+    if (c->expert_slack > 0 && c->paging && paging_has_experts(c->paging, layer) &&
+        c->ubatch.item_of_row[row]->n_tokens <= PLAN_DECODE_TOKENS)
         prefer_resident(c, e, layer, probability, score, chosen);
     weigh(e, probability, chosen, c->experts.weight + row * e->n_used);
     restore_places(e, chosen);
@@ -190,11 +197,6 @@ static void place_acts(const cpu_exec *c, unsigned kinds, int64_t n,
             used = (used + ALIGN - 1) / ALIGN * ALIGN;
         }
     }
-}
-
-/* Whether the expert is on the CPU; the others are on the GPU. */
-static bool is_own(const cpu_exec *c, int layer, const plan_experts *e, int32_t expert) {
-    return adapt_slot(c->adapter, layer, expert) >= e->hot;
 }
 
 void cpu_exec_watch_experts(cpu_exec *c, int layer, const int32_t *experts, int n) {

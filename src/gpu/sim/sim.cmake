@@ -17,13 +17,13 @@ set(define_wmma11 GPU_AMD_MMA=11)
 set(define_wmma12 GPU_AMD_MMA=12)
 add_library(pi_sim OBJECT ${sources})
 set(targets pi_sim)
-# AddressSanitizer checks one kind of AMD's, ThreadSanitizer none: kinds differ in the order of
-# elements and have no threads of their own.
+# AddressSanitizer runs one kind of AMD's matrix units, ThreadSanitizer none of these backends: kinds
+# differ in the order of elements, and none of them starts threads.
 set(forms _float _mfma _wmma11 _wmma12)
 if(PI_SANITIZE MATCHES "thread")
     set(forms)
 elseif(PI_SANITIZE)
-    set(forms _mfma)
+    set(forms _float _mfma)
 endif()
 foreach(form IN ITEMS "" ${forms})
     set(target powerinfer_sim${form})
