@@ -67,11 +67,10 @@ static uint64_t session_bytes(const engine_context *c) {
     key_bounds bounds;
     if (!key_bounds_layout(c->cpu.model, c->options.plan.attn_blocks, c->options.n_positions,
                            &bounds))
-        bounds.n_bytes = 0;                            /* creating the session fails */
-    for (int i = 0; i < c->cpu.model->hp.n_layer; i++) /* memory of other layers is not touched */
-        n_bounds += plan_attention_blocks(c->cpu.plan, i).size > 0;
+        bounds.n_bytes = 0; /* creating the session fails */
     for (int i = 0; i < c->cpu.model->hp.n_layer; i++) {
         kv_layer l;
+        n_bounds += plan_attention_blocks(c->cpu.plan, i).bounds; /* others touch no memory */
         if (context_kv_on_gpu(c, i) ||
             !kv_layer_rows(c->cpu.model, i, c->cpu.type_k, c->cpu.type_v, &l))
             continue;

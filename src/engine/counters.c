@@ -40,7 +40,7 @@ void context_count(engine_context *c) {
             if (lhp->window == 0 || seen > positions) seen = positions;
             const kv_layer *kv = &item->session->kv.layers[l];
             plan_blocks blocks = plan_attention_blocks(c->cpu.plan, l);
-            if (plan_blocks_all(&blocks, item->n_tokens, (int64_t)positions - 1)) blocks.size = 0;
+            if (ubatch_reads_all(item, &blocks)) blocks.size = 0;
             n->kv_bytes += kv_layer_read(c->cpu.model, l, kv, &blocks, seen,
                                          (uint64_t)item->n_tokens);
         }

@@ -19,6 +19,11 @@ typedef struct ubatch_item {
     int n_before; /* < n_tokens */
 } ubatch_item;
 
+/* Whether all tokens of an item attend to all positions before them. */
+static inline bool ubatch_reads_all(const ubatch_item *item, const plan_blocks *b) {
+    return plan_blocks_all(b, item->n_tokens, item->pos + item->n_tokens - 1);
+}
+
 typedef struct engine_ubatch {
     int n_tokens, n_items, n_out, n_hidden;
     plan_form form, head_form; /* of the layers by n_tokens, of the head by n_out */

@@ -84,7 +84,7 @@ static plan_buffer add_scores(plan *p, int layer) {
     bool latent = hp->n_latent > 0;
     bool inside = p->model->arch->gated_queries, apart = l->t[ROLE_ATTN_GATE].data; /* gates */
     const plan_blocks blocks = plan_attention_blocks(p, layer);
-    if (blocks.bounds && blocks.size > 0) plan_add_bounds(p, layer, q_stride(p, layer));
+    if (blocks.bounds) plan_add_bounds(p, layer, q_stride(p, layer));
     plan_step *s = plan_add_step(p, side, OP_ATTENTION, layer, latent ? BUF_LATENT_Q : BUF_Q);
     *STEP_ARGS(s, attention) = (args_attention){
         .window = l->hp.window,

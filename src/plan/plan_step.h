@@ -171,17 +171,21 @@ typedef struct plan_blocks {
     bool bounds;
 } plan_blocks;
 
+/* Most tokens of a session in a ubatch that are decode or the verification of drafts; more are
+ * prefill. */
+enum { PLAN_DECODE_TOKENS = 16 };
+
 /* For plan_options.attn_blocks. Blocks have the size of Quest's (arXiv 2406.10774). */
 enum {
     PLAN_BOUNDS_SIZE = 16,
     PLAN_BOUNDS_FIRST = 1,
     PLAN_BOUNDS_LOCAL = 2,
-    PLAN_BOUNDS_LEAST = PLAN_BOUNDS_FIRST + PLAN_BOUNDS_LOCAL + 1,
-    PLAN_DECODE_TOKENS = 16
+    PLAN_BOUNDS_LEAST = PLAN_BOUNDS_FIRST + PLAN_BOUNDS_LOCAL + 1
 };
 
 static inline plan_blocks plan_bounds(int32_t attn_blocks) {
-    return (plan_blocks){.size = attn_blocks > 0 ? PLAN_BOUNDS_SIZE : 0,
+    if (attn_blocks == 0) return (plan_blocks){0};
+    return (plan_blocks){.size = PLAN_BOUNDS_SIZE,
                          .top = attn_blocks,
                          .first = PLAN_BOUNDS_FIRST,
                          .local = PLAN_BOUNDS_LOCAL,

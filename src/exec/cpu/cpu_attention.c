@@ -35,7 +35,7 @@ static attn_layer attn_describe(const cpu_exec *c, const plan_step *s, const arg
 
 /* Sparse: some tokens of the item do not attend to all positions before them. */
 static bool is_sparse(const attn_layer *a, const ubatch_item *item) {
-    return !plan_blocks_all(&a->args->blocks, item->n_tokens, item->pos + item->n_tokens - 1);
+    return !ubatch_reads_all(item, &a->args->blocks);
 }
 
 /* The number of positions that tokens of the item up to position `pos` attend to, at most. Attended
@@ -187,19 +187,16 @@ static void store_results(const cpu_exec *c, const attn_layer *a, const attn_tas
     }
 }
 
-static int score_head(const attn_layer *a, const attn_task *t) {
-    return a->args->blocks.bounds ? t->kv_head * a->group : t->kv_head;
-}
-
 /* One token attends to runs of adjacent blocks. The task has positions [k0, k1), which count
  * attended positions only. */
 static void attend_blocks(const cpu_exec *c, const attn_layer *a, const attn_task *t,
                           cpu_attn *args) {
     int64_t pos = t->item->pos + t->token0, size = a->args->blocks.size, n = pos / size + 1,
             before = 0;
+    int head = a->args->blocks.bounds ? t->kv_head * a->group : t->kv_head; /* block_scores_of */
     const float *score = plan_blocks_all(&a->args->blocks, t->item->n_tokens, pos)
                              ? NULL
-                             : block_scores_of(t->item, t->token0, score_head(a, t));
+                             : block_scores_of(t->item, t->token0, head);
     for (int64_t b = 0; b < n && before < t->k1; b++) {
         int64_t first = b;
         while (b < n && (!score || score[b] != BLOCK_LEFT_OUT)) b++;

@@ -65,16 +65,11 @@ static int64_t complete_blocks(const ubatch_item *item) {
     return (item->pos + item->n_tokens) / PLAN_BOUNDS_SIZE;
 }
 
-/* Whether all tokens of an item attend to all positions: then no rows are computed. */
-static bool item_reads_all(const plan_blocks *b, const ubatch_item *item) {
-    return plan_blocks_all(b, item->n_tokens, item->pos + item->n_tokens - 1);
-}
-
 void key_bounds_end(cpu_exec *c) {
     const plan_blocks blocks = plan_bounds(c->plan->attn_blocks);
     for (int i = 0; i < c->ubatch.n_items; i++) {
         const ubatch_item *item = &c->ubatch.items[i];
-        if (item->session->bounds.data && !item_reads_all(&blocks, item))
+        if (item->session->bounds.data && !ubatch_reads_all(item, &blocks))
             item->session->bounds.positions = complete_blocks(item) * PLAN_BOUNDS_SIZE;
     }
 }
@@ -139,7 +134,7 @@ static void join_heads(float *score, int group, int64_t stride, int64_t n) {
     }
 }
 
-/* Selects the blocks of all tokens of an item for one head of keys. */
+/* Selects the blocks of all tokens of an item for one KV head. */
 static void select_blocks(cpu_exec *c, const plan_step *s, const args_find_blocks *a,
                           const ubatch_item *item, int head, int ith) {
     const model_layer_hparams *l = &c->model->layers[s->layer].hp;
@@ -167,7 +162,7 @@ void cpu_exec_find_by_bounds(cpu_exec *c, const plan_step *s, const args_find_bl
     const int n_heads = c->model->layers[s->layer].hp.n_head_kv;
     for (int64_t i; (i = pool_take(c->pool, 1)) < (int64_t)c->ubatch.n_items * n_heads;) {
         const ubatch_item *item = &c->ubatch.items[i / n_heads];
-        if (item_reads_all(&a->blocks, item)) continue;
+        if (ubatch_reads_all(item, &a->blocks)) continue; /* no rows are computed */
         select_blocks(c, s, a, item, (int)(i % n_heads), ith);
     }
 }
