@@ -161,7 +161,8 @@ typedef enum pi_kernels {
 
 /* How FFN layers are computed, see docs/sparse.md. */
 typedef enum pi_mode {
-    PI_MODE_AUTO,     /* the fastest by a cost model, loss within max_loss */
+    PI_MODE_AUTO,     /* the fastest as pi_tune measured on this machine, else by a cost model;
+                         loss within max_loss */
     PI_MODE_DENSE,    /* all neurons */
     PI_MODE_EXACT,    /* skip up and down of inactive neurons; lossless */
     PI_MODE_PREDICT,  /* only the neurons that the predictor selects */
@@ -201,8 +202,11 @@ typedef enum pi_device_choice {
 
 enum { PI_MAX_DEVICES = 8, PI_DEVICES_AS_NEEDED = -1 }; /* GPUs of a context */
 
+enum { PI_ATTN_BLOCKS_AUTO = -1 };
+
 typedef struct pi_context_options {
-    int32_t n_threads;       /* for decode; 0: physical (performance) cores */
+    /* For decode; 0: as pi_tune stored for this machine, else the physical (performance) cores. */
+    int32_t n_threads;
     int32_t n_threads_batch; /* for prefill; 0: as n_threads */
     bool pin_threads;        /* pin each worker thread to one of the allowed CPUs */
     int32_t n_batch;         /* maximum tokens per ubatch; default 512 */
@@ -217,7 +221,9 @@ typedef struct pi_context_options {
     pi_cache_type cache_k, cache_v; /* type of the sessions' KV caches; default F16 */
     /* Decode attends to this many blocks of 16 positions, 4 or more, in layers on the CPU: the
      * first, the last two, and those with the highest scores (docs/sparse.md). Layers with a
-     * window, compressed attention or an index do not change. 0 (default): all positions. */
+     * window, compressed attention or an index do not change. 0: all positions.
+     * PI_ATTN_BLOCKS_AUTO (default): as many as pi_tune stored for this machine, if their loss is
+     * within max_loss and n_ctx is not larger than the tuned context; else all positions. */
     int32_t attn_blocks;
     /* With PI_DEVICE_AUTO everything runs on the CPU when no GPU is found or usable (see
      * pi_context_get_placement); a named device is used or creation fails. When the GPU is lost

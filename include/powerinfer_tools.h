@@ -1,4 +1,4 @@
-/* powerinfer_tools.h: tools around a model: convert, quantize, prepare, synth, place, inspect,
+/* powerinfer_tools.h: tools around a model: convert, quantize, prepare, tune, synth, place, inspect,
  * bench, perplexity. Same conventions as powerinfer.h. These functions may take minutes; those with
  * a progress callback can be cancelled by it (PI_ERR_CANCELLED). Output files appear complete or
  * not at all. */
@@ -142,6 +142,8 @@ typedef struct pi_prepare_options {
     pi_bundles bundles;         /* PI_BUNDLES_KEEP: as in the input */
     bool rearrange;             /* change only `bundles` if the input is prepared: no text is read,
                                    nothing measured; otherwise prepare it */
+    const char *beside;         /* intermediate files go to the folder of this path; NULL: of the
+                                   output */
     int32_t n_threads;          /* 0: physical cores */
     /* Called on the calling thread for every layer, in order, at the end. */
     void (*layer)(void *user, int32_t index, const pi_prepare_layer *layer);
@@ -173,6 +175,56 @@ PI_API pi_status pi_prepare(const char *in, const char *out_path, const pi_prepa
  * progress, message, user. */
 PI_API pi_status pi_prepare_undo(const char *in_path, const char *out_path,
                                  const pi_prepare_options *options, pi_error *err);
+
+/* ---- tune: the settings that are fastest on this machine -------------------------------------- */
+
+/* A setting that was timed, or why it was not. */
+typedef struct pi_tune_trial {
+    bool prepared;       /* of the model that tune prepared; otherwise of the input as it is */
+    const char *mode;    /* "dense", "exact", "predict", "threshold" */
+    int32_t threads;
+    int32_t attn_blocks; /* 0: all positions */
+    double tps;          /* decoded tokens per second, the median of `rounds`; 0: not timed */
+    int32_t rounds;
+    double bytes_per_token; /* weights and KV cache read */
+    double loss;            /* relative increase of perplexity; NAN: not measured */
+    bool chosen;
+    char reason[128]; /* why it was not timed; "": it was */
+} pi_tune_trial;
+
+typedef struct pi_tune_options {
+    /* Device, budgets, cache types, batch. n_threads 0: tune tries several. mode, max_loss and
+     * attn_blocks are ignored. */
+    pi_context_options context;
+    const char *calibration; /* path of a UTF-8 text, for prepare and for the timed tokens; NULL:
+                                the model is not prepared, random tokens are timed */
+    int32_t calibration_tokens; /* as in pi_prepare_options */
+    double max_loss;            /* allowed relative increase of perplexity; 0 (default): only
+                                   modes without loss */
+    int32_t n_ctx; /* context to tune for, tokens: its last ones are timed. From PI_TUNE_LONG on, and
+                      with max_loss, attention to blocks of positions is tried too. 0: 256 */
+    /* Called on the calling thread for every setting, in order, at the end. */
+    void (*trial)(void *user, const pi_tune_trial *trial);
+    pi_progress progress;
+    pi_message message;
+    void *user;
+} pi_tune_options;
+
+enum { PI_TUNE_LONG = 4096 };
+
+typedef struct pi_tune_result {
+    char cpu[128];
+    pi_tune_trial before, after; /* the input in mode dense with the default threads; the chosen */
+} pi_tune_result;
+
+PI_API pi_tune_options pi_tune_default_options(void);
+/* Prepares the model if it is not prepared, times decode in every mode whose loss is allowed, with
+ * several numbers of threads, and writes the faster model with the best settings, which contexts on
+ * this machine then use by default. `in`: as for pi_prepare. `result` may be NULL. PI_ERR_ARG:
+ * invalid options, or the output is the input; PI_ERR_LIMIT: the calibration text is too short for
+ * n_ctx; errors of pi_prepare and pi_context_create. */
+PI_API pi_status pi_tune(const char *in, const char *out_path, const pi_tune_options *options,
+                         pi_tune_result *result, pi_error *err);
 
 /* ---- synth: a model of a named shape with random weights ------------------------------------- */
 

@@ -10,6 +10,7 @@
 pi_context_options pi_context_default_options(void) {
     return (pi_context_options){.n_batch = 512,
                                 .max_loss = 0.01f,
+                                .attn_blocks = PI_ATTN_BLOCKS_AUTO,
                                 .threshold = NAN,
                                 .vram_budget = PI_VRAM_FREE,
                                 .ram_budget = PI_RAM_FREE,
@@ -75,11 +76,14 @@ const char *pi_context_mode(const pi_context *c) {
 double pi_context_loss(const pi_context *c) {
     const plan *p = engine_plan(c->engine);
     const model_sparse *s = &c->model->weights->sparse;
+    const model_tuning *t = &c->model->weights->tuning;
+    const plan_options *o = &c->options.plan;
     double loss = 0;
+    if (t->here && o->attn_blocks > 0 && o->attn_blocks == t->attn_blocks) return (double)t->loss;
     for (int i = 0; i < p->model->hp.n_layer; i++) {
         if (p->ffn[i].mode == PI_MODE_THRESHOLD) loss = (double)s->threshold_loss;
         if (p->ffn[i].mode != PI_MODE_PREDICT) continue;
-        return c->options.plan.set_threshold ? (double)NAN : (double)s->predict_loss;
+        return o->set_threshold ? (double)NAN : (double)s->predict_loss;
     }
     return loss;
 }

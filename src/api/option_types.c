@@ -2,7 +2,9 @@
 #include "option_types.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "cpu_topology.h"
 #include "place_fit.h"
 
 static const cpu_tier tiers[] = {
@@ -53,8 +55,9 @@ static pi_status check(const model *m, const pi_context_options *o, pi_error *er
     if (!(o->max_loss >= 0))
         return error_set(err, PI_ERR_ARG, "bad option: max_loss is %g: use 0 or more",
                          (double)o->max_loss);
-    if (o->attn_blocks < 0 || (o->attn_blocks > 0 && o->attn_blocks < PLAN_BOUNDS_LEAST))
-        return error_set(err, PI_ERR_ARG, "bad option: attn_blocks is %d: use 0, or %d or more",
+    if (o->attn_blocks < PI_ATTN_BLOCKS_AUTO ||
+        (o->attn_blocks > 0 && o->attn_blocks < PLAN_BOUNDS_LEAST))
+        return error_set(err, PI_ERR_ARG, "bad option: attn_blocks is %d: use -1, 0, or %d or more",
                          o->attn_blocks, PLAN_BOUNDS_LEAST);
     if ((unsigned)o->device >= PI_DEVICE_COUNT || o->gpu_layers < -1 || o->n_ctx < 0)
         return error_set(err, PI_ERR_ARG,
@@ -77,6 +80,22 @@ static pi_status check(const model *m, const pi_context_options *o, pi_error *er
     if (o->n_logits < 0)
         return error_set(err, PI_ERR_ARG, "bad option: n_logits is %d: use 0 or more", o->n_logits);
     return plan_check_mode(m, o->mode, err);
+}
+
+/* Fills in what the caller left to the engine and `tune` has measured on this machine. */
+static void apply_tuning(const model *m, engine_options *e) {
+    const model_tuning *t = &m->tuning;
+    pi_mode mode = PI_MODE_THRESHOLD;
+    bool any_blocks = e->plan.attn_blocks == PI_ATTN_BLOCKS_AUTO;
+    if (any_blocks) e->plan.attn_blocks = 0;
+    if (!t->here) return;
+    if (e->n_threads == 0 && t->threads <= cpu_count_available()) e->n_threads = t->threads;
+    while (mode > PI_MODE_AUTO && strcmp(t->mode, ffn_mode_name(mode)) != 0) mode--;
+    if (!(t->loss <= e->plan.max_loss) || plan_check_mode(m, mode, NULL) != PI_OK) return;
+    if (e->plan.mode == PI_MODE_AUTO) e->plan.mode = mode;
+    if (any_blocks && e->plan.mode == mode && t->attn_blocks >= PLAN_BOUNDS_LEAST &&
+        e->n_positions <= t->n_ctx)
+        e->plan.attn_blocks = t->attn_blocks;
 }
 
 pi_status option_engine(const model *m, const pi_context_options *o, engine_options *out,
@@ -102,5 +121,6 @@ pi_status option_engine(const model *m, const pi_context_options *o, engine_opti
                                      .attn_blocks = o->attn_blocks,
                                      .set_threshold = !isnan(o->threshold),
                                      .threshold = o->threshold}};
+    apply_tuning(m, out);
     return PI_OK;
 }

@@ -30,6 +30,7 @@ int cmd_synth(const cli_options *o);
 int cmd_quantize(const cli_options *o);
 int cmd_imatrix(const cli_options *o);
 int cmd_prepare(const cli_options *o);
+int cmd_tune(const cli_options *o);
 int cmd_place(const cli_options *o);
 int cmd_template(const cli_options *o);
 int cmd_chat(const cli_options *o);

@@ -70,6 +70,13 @@ static const command commands[] = {
      "(or finds thresholds for models whose activations are never zero), and measures perplexity "
      "before and after on held-out text. --undo writes an ordinary GGUF file from a prepared one.",
      1, false, cmd_prepare},
+    {"tune", COMMAND_TUNE, "tune IN -o FILE [--max-loss PCT] [options]",
+     "find the fastest settings of a model on this machine, prepared or not",
+     "IN is a model as for prepare. Prepares it, times decode with it and without, in every mode "
+     "and with several numbers of threads, and writes the faster model with the best settings. "
+     "Other commands on this machine use these by default; on other machines they choose as "
+     "always.",
+     1, false, cmd_tune},
     {"convert", COMMAND_CONVERT, "convert DIR -o FILE [--type TYPE]",
      "convert a Hugging Face folder to GGUF",
      "DIR has config.json, safetensors (F32, F16, BF16, FP8, MXFP4) and a tokenizer; "
@@ -173,11 +180,11 @@ static int take_model(const command *c, cli_options *o) {
     return EXIT_DONE;
 }
 
-/* Downloads an input of quantize, prepare or convert that is a URL. */
+/* Downloads an input of quantize, prepare, tune or convert that is a URL. */
 static int fetch_input(const command *c, cli_options *o) {
     pi_error err;
     if (c->model_argument || !o->n_positionals) return EXIT_DONE;
-    if (c->bit == COMMAND_PREPARE && !o->out)
+    if ((c->bit == COMMAND_PREPARE || c->bit == COMMAND_TUNE) && !o->out)
         return EXIT_DONE; /* the command reports what is missing */
     if (c->bit == COMMAND_QUANTIZE && o->n_positionals == 1) return EXIT_DONE;
     if (o->positionals[0] && !fetch_is_url(o->positionals[0])) return EXIT_DONE;

@@ -14,12 +14,13 @@ enum {
     GENERATE = TALK | COMMAND_SERVE,
     COMPUTE = GENERATE | COMMAND_EVAL | COMMAND_BENCH | COMMAND_PERPLEXITY,
     PLANNED = COMPUTE | COMMAND_INSPECT | COMMAND_PLACE,
+    DEVICES = PLANNED | COMMAND_TUNE, /* commands with the options of devices and memory */
     MODEL = COMPUTE | COMMAND_TOKENIZE | COMMAND_INSPECT,
-    OUTPUT = COMMAND_CONVERT | COMMAND_SYNTH | COMMAND_PREPARE,
+    OUTPUT = COMMAND_CONVERT | COMMAND_SYNTH | COMMAND_PREPARE | COMMAND_TUNE,
     WRITERS = OUTPUT | COMMAND_QUANTIZE | COMMAND_IMATRIX,
     /* commands whose model can be downloaded */
     SOURCES = MODEL | COMMAND_IMATRIX | COMMAND_PLACE | COMMAND_TEMPLATE | COMMAND_PREPARE |
-              COMMAND_QUANTIZE,
+              COMMAND_QUANTIZE | COMMAND_TUNE,
     ALL = MODEL | WRITERS | COMMAND_PLACE | COMMAND_TEMPLATE,
     /* option.llama: all commands of the row that have a counterpart in llama.cpp */
     EVERYWHERE = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY |
@@ -277,9 +278,9 @@ const option option_table[] = {
         .help = "store a neuron's rows, or an expert's matrices, of gate, up and down next to each "
                 "other: faster for models larger than memory"),
     /* prepare */
-    ROW(TEXT, COMMAND, COMMAND_PREPARE, calibration, NAMES("calibration", NULL), .argument = "FILE",
+    ROW(TEXT, COMMAND, COMMAND_PREPARE | COMMAND_TUNE, calibration, NAMES("calibration", NULL), .argument = "FILE",
         .help = "calibration text, UTF-8 (default: the bundled text)"),
-    ROW(INTEGER, COMMAND, COMMAND_PREPARE, calibration_tokens, NAMES("calibration-tokens", NULL),
+    ROW(INTEGER, COMMAND, COMMAND_PREPARE | COMMAND_TUNE, calibration_tokens, NAMES("calibration-tokens", NULL),
         .argument = "N", .standard = "16384", RANGE(1, MAX_TOKENS),
         .help = "calibration tokens, sampled from the whole text"),
     ROW(INTEGER, COMMAND, COMMAND_PREPARE, calibration_window, NAMES("calibration-window", NULL),
@@ -309,6 +310,14 @@ const option option_table[] = {
                 "as in the input. A prepared file without --calibration is only rearranged"),
     ROW(FLAG, COMMAND, COMMAND_PREPARE, undo, NAMES("undo", NULL),
         .help = "convert a prepared model back to an ordinary GGUF file, for llama.cpp"),
+    /* tune */
+    ROW(NUMBER, COMMAND, COMMAND_TUNE, max_loss, NAMES("max-loss", NULL), .argument = "PCT",
+        .standard = "0", RANGE(0, 100),
+        .help = "perplexity increase, in percent, that faster settings may cost; 0: none"),
+    ROW(INTEGER, CONTEXT, COMMAND_TUNE, ctx_size, NAMES("ctx-size", "c"), .argument = "N",
+        .standard = "0", RANGE(0, MAX_TOKENS),
+        .help = "context to tune for, in tokens; from 4096 on, and with --max-loss, attention to "
+                "blocks of positions is tried too; 0: 256"),
     /* quantize */
     ROW(TEXT, COMMAND, COMMAND_QUANTIZE, imatrix, NAMES("imatrix", NULL), .argument = "FILE",
         .llama = EVERYWHERE, .help = "importance matrix (see powerinfer imatrix)"),
@@ -488,19 +497,19 @@ const option option_table[] = {
     ROW(INTEGER, CPU, COMPUTE, threads_batch, NAMES("threads-batch", "tb"), .argument = "N",
         .standard = "0", .words = "-1=0", RANGE(0, MAX_THREADS), .llama = EVERYWHERE,
         .help = "number of threads for prefill; 0 or -1: same as -t"),
-    ROW(TEXT, CPU, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, cpu_mask, NAMES("cpu-mask", "C"),
+    ROW(TEXT, CPU, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE | COMMAND_TUNE, cpu_mask, NAMES("cpu-mask", "C"),
         .argument = "HEX", .llama = EVERYWHERE, .help = "CPU affinity mask: bit N is CPU N"),
-    ROW(TEXT, CPU, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, cpu_range, NAMES("cpu-range", "Cr"),
+    ROW(TEXT, CPU, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE | COMMAND_TUNE, cpu_range, NAMES("cpu-range", "Cr"),
         .argument = "LO-HI", .llama = EVERYWHERE, .help = "CPU affinity range, added to -C"),
     ROW(INTEGER, CPU, COMPUTE, cpu_strict, NAMES("cpu-strict", NULL), .argument = "0|1",
         .standard = "0", RANGE(0, 1), .llama = EVERYWHERE, .llama_note = "for worker threads",
         .help = "1: pin each worker thread to one CPU"),
-    ROW(INTEGER, CPU, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, prio, NAMES("prio", NULL),
+    ROW(INTEGER, CPU, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE | COMMAND_TUNE, prio, NAMES("prio", NULL),
         .argument = "N", .standard = "0", RANGE(-1, 3), .llama = EVERYWHERE,
         .llama_note = "as nice values",
         .help = "scheduling priority: -1 low, 0 normal, 1 medium, 2 high, 3 highest (nice 10, 0, "
                 "-5, -10, -20)"),
-    ROW(CHOICE, CPU, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE, numa, NAMES("numa", NULL),
+    ROW(CHOICE, CPU, COMPUTE | COMMAND_IMATRIX | COMMAND_PREPARE | COMMAND_TUNE, numa, NAMES("numa", NULL),
         .argument = "POLICY", .choices = "none|distribute|isolate|numactl", .standard = "none",
         .llama = EVERYWHERE, .llama_note = "distribute interleaves the memory",
         .help = "NUMA: distribute memory over all nodes, isolate threads on the starting node, or "
@@ -523,16 +532,16 @@ const option option_table[] = {
         .standard = "512", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
         .llama_note = "tokens per window",
         .help = "tokens per window; 0: the model's training context"),
-    ROW(INTEGER, CONTEXT, PLANNED, batch_size, NAMES("batch-size", "b"), .argument = "N",
+    ROW(INTEGER, CONTEXT, DEVICES, batch_size, NAMES("batch-size", "b"), .argument = "N",
         .standard = "512", RANGE(1, 65536), .aliases = {"--batch"}, .llama = EVERYWHERE,
         .llama_note = "batch and ubatch in one",
         .help = "maximum tokens per batch in prefill; if not given, up to 2048 where a GPU copies "
                 "weights for every batch"),
-    ROW(CHOICE, CONTEXT, PLANNED, cache_type_k, NAMES("cache-type-k", "ctk"), .argument = "TYPE",
+    ROW(CHOICE, CONTEXT, DEVICES, cache_type_k, NAMES("cache-type-k", "ctk"), .argument = "TYPE",
         .choices = CACHE_CHOICES, .standard = "f16", .llama = EVERYWHERE,
         .llama_note = "f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0 or q5_1",
         .help = "KV cache type of the keys"),
-    ROW(CHOICE, CONTEXT, PLANNED, cache_type_v, NAMES("cache-type-v", "ctv"), .argument = "TYPE",
+    ROW(CHOICE, CONTEXT, DEVICES, cache_type_v, NAMES("cache-type-v", "ctv"), .argument = "TYPE",
         .choices = CACHE_CHOICES, .standard = "f16", .llama = EVERYWHERE,
         .llama_note = "f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0 or q5_1",
         .help = "KV cache type of the values"),
@@ -586,7 +595,7 @@ const option option_table[] = {
         .help = "check all weights for NaN and infinity when loading"),
     ROW(FLAG, COMMON,
         TALK | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_INSPECT | COMMAND_QUANTIZE |
-            COMMAND_PREPARE | COMMAND_PLACE,
+            COMMAND_PREPARE | COMMAND_TUNE | COMMAND_PLACE,
         json, NAMES("json", NULL), .help = "print one JSON document on standard output"),
     ROW(FLAG, COMMON, ALL, verbose, NAMES("verbose", "v"), .aliases = {"--log-verbose"},
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_IMATRIX,
@@ -605,14 +614,14 @@ const option option_table[] = {
                 "lossless; predict: compute the neurons that the predictor selects; threshold: "
                 "treat small activations as zero; auto: the fastest mode within --max-loss. A "
                 "mode that the model has no data for is an error"),
-    ROW(CHOICE, ENGINE, PLANNED, device, NAMES("device", "dev"), .argument = "DEVICE",
+    ROW(CHOICE, ENGINE, DEVICES, device, NAMES("device", "dev"), .argument = "DEVICE",
         .choices = DEVICE_CHOICES, .words = DEVICE_WORDS, .indexed = 2, .standard = "auto",
         .llama = EVERYWHERE,
         .help = "device to run on; auto: offload what fits to the GPU, if there is one; cuda:1: "
                 "the second GPU of --list-devices instead of the fastest; cuda:0,1: split the "
                 "layers between both; none: cpu; sim: a simulated GPU, for tests. A named device "
                 "that cannot be used is an error"),
-    ROW(NUMBERS, ENGINE, PLANNED, tensor_split, NAMES("tensor-split", "ts"), .argument = "N,...",
+    ROW(NUMBERS, ENGINE, DEVICES, tensor_split, NAMES("tensor-split", "ts"), .argument = "N,...",
         RANGE(0, MAX_FLOAT), .llama = EVERYWHERE,
         .help =
             "proportion of the model for each GPU that --device lists, else for GPUs 0, 1, ..., "
@@ -626,7 +635,8 @@ const option option_table[] = {
                 "the model's)"),
     ROW(NUMBER, SPARSE, PLANNED, max_loss, NAMES("max-loss", NULL), .argument = "PCT",
         .standard = "1", RANGE(0, 100),
-        .help = "perplexity increase, in percent as measured by prepare, that --mode auto accepts"),
+        .help = "perplexity increase, in percent as measured by prepare or tune, that the defaults "
+                "may cost"),
     ROW(NUMBER, SPARSE, COMPUTE, expert_slack, NAMES("expert-slack", NULL), .argument = "PCT",
         .standard = "0", RANGE(0, 100),
         .help =
@@ -634,34 +644,34 @@ const option option_table[] = {
             "not, while the router's probabilities of a token's experts fall by at most PCT "
             "percent; changes the text; 0: off"),
     ROW(INTEGER, SPARSE, COMPUTE | COMMAND_INSPECT, attn_blocks, NAMES("attn-blocks", NULL),
-        .argument = "N", .standard = "0", RANGE(0, MAX_TOKENS),
+        .argument = "N", .standard = "-1", RANGE(-1, MAX_TOKENS),
         .help = "decode attends to N blocks of 16 positions (4 or more) instead of all: faster in "
-                "long contexts, with some loss; 0: all"),
-    ROW(SIZE, ENGINE, PLANNED, vram_budget, NAMES("vram-budget", NULL), .argument = "SIZE",
+                "long contexts, with some loss; 0: all; -1: as tune found, else all"),
+    ROW(SIZE, ENGINE, DEVICES, vram_budget, NAMES("vram-budget", NULL), .argument = "SIZE",
         RANGE(0, MAX_FLOAT),
         .help = "GPU memory to use, in GiB or with a unit (512M, 8G); 0: none (default: free "
                 "memory minus a margin)"),
-    ROW(SIZE, ENGINE, PLANNED, ram_budget, NAMES("ram-budget", NULL), .argument = "SIZE",
+    ROW(SIZE, ENGINE, DEVICES, ram_budget, NAMES("ram-budget", NULL), .argument = "SIZE",
         RANGE(0, MAX_FLOAT),
         .help = "host memory to use, in GiB or with a unit; weights that do not fit are read from "
                 "the drive when needed; 0: no limit, map the file (default: no limit; for a model "
                 "larger than the free memory: free memory minus a margin)"),
-    ROW(INTEGER, ENGINE, COMPUTE | COMMAND_INSPECT, gpu_layers, NAMES("gpu-layers", "ngl"),
+    ROW(INTEGER, ENGINE, COMPUTE | COMMAND_INSPECT | COMMAND_TUNE, gpu_layers, NAMES("gpu-layers", "ngl"),
         .argument = "N", .standard = "-1", .words = "auto=-1|all=2147483647", RANGE(-1, MAX_TOKENS),
         .aliases = {"--n-gpu-layers"}, .llama = EVERYWHERE, .llama_note = "see docs/gpu.md",
         .help = "offload the last N layers to the GPU, as many as fit; N > n_layer (or all) also "
                 "offloads the output head; -1 (or auto): the fastest placement"),
-    ROW(TEXTS, ENGINE, PLANNED, override_tensor, NAMES("override-tensor", "ot"),
+    ROW(TEXTS, ENGINE, DEVICES, override_tensor, NAMES("override-tensor", "ot"),
         .argument = "PATTERN=DEVICE,...", .llama = EVERYWHERE,
         .llama_note = "layers' experts, neurons and attention: docs/placement.md",
         .help = "keep tensors whose names match a regular expression on the CPU: exps=CPU; may be "
                 "repeated; see docs/placement.md"),
-    ROW(FLAG, ENGINE, PLANNED, cpu_moe, NAMES("cpu-moe", "cmoe"), .llama = EVERYWHERE,
+    ROW(FLAG, ENGINE, DEVICES, cpu_moe, NAMES("cpu-moe", "cmoe"), .llama = EVERYWHERE,
         .help = "keep all experts on the CPU; attention may be on the GPU"),
-    ROW(INTEGER, ENGINE, PLANNED, n_cpu_moe, NAMES("n-cpu-moe", "ncmoe"), .argument = "N",
+    ROW(INTEGER, ENGINE, DEVICES, n_cpu_moe, NAMES("n-cpu-moe", "ncmoe"), .argument = "N",
         .standard = "0", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
         .help = "keep the experts of the first N layers on the CPU"),
-    ROW(INTEGER, ENGINE, PLANNED, n_cpu_ffn, NAMES("n-cpu-ffn", "ncffn"), .argument = "N",
+    ROW(INTEGER, ENGINE, DEVICES, n_cpu_ffn, NAMES("n-cpu-ffn", "ncffn"), .argument = "N",
         .standard = "0", RANGE(0, MAX_TOKENS), .llama = EVERYWHERE,
         .help = "keep the neurons of dense FFNs in the first N layers on the CPU"),
     ROW(FLAG, ENGINE, COMPUTE, deterministic, NAMES("deterministic", NULL),
@@ -670,7 +680,7 @@ const option option_table[] = {
     ROW(FLAG, ENGINE, COMPUTE, adapt, NAMES("adapt", NULL),
         .help = "for experts on CPU and GPU: between tokens, move the experts that the text uses "
                 "to the GPU"),
-    ROW(TEXT, ENGINE, PLANNED, backend_folder, NAMES("backend-folder", NULL), .argument = "DIR",
+    ROW(TEXT, ENGINE, DEVICES, backend_folder, NAMES("backend-folder", NULL), .argument = "DIR",
         .help = "folder of the GPU backends (default: next to the program, or the installation's)"),
     /* speculative decoding */
     ROW(CHOICE, DRAFT, GENERATE, spec, NAMES("spec", NULL), .argument = "KIND",

@@ -47,7 +47,8 @@ typedef enum command_bit {
     COMMAND_TEMPLATE = 4096,
     COMMAND_CHAT = 8192,
     COMMAND_SERVE = 16384,
-    COMMAND_COMPLETION = 32768
+    COMMAND_COMPLETION = 32768,
+    COMMAND_TUNE = 65536
 } command_bit;
 
 /* Shares of devices. */

@@ -116,14 +116,15 @@ static void report_mode(const run_report *r, const pi_counters *n) {
     const cli_options *o = r->options;
     const char *mode = pi_context_mode(r->context);
     double loss = pi_context_loss(r->context);
-    if (strcmp(mode, "dense") == 0)
+    if (strcmp(mode, "dense") == 0 && loss == 0)
         row(o, "mode:", "dense");
     else if (loss == 0)
         row(o, "mode:", "%s: lossless", mode);
     else if (isnan(loss))
         row(o, "mode:", "%s: its loss was not measured", mode);
     else
-        row(o, "mode:", "%s: %+.2f%% perplexity, measured by prepare", mode, 100 * loss);
+        row(o, "mode:", "%s: %+.2f%% perplexity, measured by %s", mode, 100 * loss,
+            strcmp(mode, "dense") == 0 ? "tune" : "prepare");
     if (n->tokens > 0 && n->ffn_total_bytes > 0)
         row(o, "read:", "%.2f MB per token, %.1f%% of the FFN weights",
             (double)(n->weight_bytes + n->kv_bytes) / (double)n->tokens / 1e6,

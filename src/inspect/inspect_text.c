@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "printable.h"
+#include "sparse_keys.h"
 
 enum {
     SHOWN_STRING = 72, /* bytes of a string value */
@@ -124,6 +125,29 @@ static void print_weights(const gguf_file *f, const inspect_summary *s, FILE *ou
     fputs(" of the bytes\n", out);
 }
 
+/* Settings that `tune` stored. */
+static void print_tuning(const gguf_file *f, FILE *out) {
+    const gguf_value *cpu = gguf_find(f, TUNE_KEY_CPU), *mode = gguf_find(f, TUNE_KEY_MODE);
+    const gguf_value *threads = gguf_find(f, TUNE_KEY_THREADS);
+    const gguf_value *blocks = gguf_find(f, TUNE_KEY_ATTN_BLOCKS);
+    const gguf_value *speed = gguf_find(f, TUNE_KEY_SPEED);
+    gguf_string name, word;
+    int64_t n;
+    double rate;
+    if (!cpu || !mode || !gguf_as_string(cpu, &name) || !gguf_as_string(mode, &word)) return;
+    label(out, "tuned");
+    fputs("mode ", out);
+    print_text(out, word, SHOWN_ITEM);
+    if (threads && gguf_as_i64(threads, &n) && n > 0)
+        print_number(out, ", ", n, n == 1 ? " thread" : " threads");
+    if (blocks && gguf_as_i64(blocks, &n) && n > 0)
+        print_number(out, ", attention to ", n, " blocks");
+    if (speed && gguf_as_f64(speed, &rate)) fprintf(out, ", %.4g tokens/s", rate);
+    fputs(" on ", out);
+    print_text(out, name, SHOWN_ITEM);
+    fputc('\n', out);
+}
+
 /* Facts of prepared files. */
 static void print_neurons(const inspect_summary *s, FILE *out) {
     const neuron_stats_layer *m = &s->neurons.mean;
@@ -203,6 +227,7 @@ static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *ou
         fprintf(out, "%s\n", s->activation);
     }
     print_neurons(s, out);
+    print_tuning(f, out);
     if (s->n_ctx >= 0) {
         label(out, "context");
         print_number(out, "", s->n_ctx, " tokens");

@@ -154,6 +154,15 @@ typedef struct model_sparse {
     char calibration_sha256[65]; /* "" when unknown */
 } model_sparse;
 
+/* Settings that `tune` found fastest and wrote into the file: the TUNE_KEYs of sparse_keys.h. */
+typedef struct model_tuning {
+    bool here;              /* the file has them, for this machine's CPU; else all others are 0 */
+    char mode[16];          /* as ffn_mode_name */
+    int32_t threads, n_ctx; /* threads 0: not tuned */
+    int32_t attn_blocks;    /* 0: all positions */
+    float loss;             /* of all together with this context, as model_sparse's losses */
+} model_tuning;
+
 typedef struct model_tensor {
     const void *data;    /* NULL: absent (optional) */
     size_t n_bytes;      /* of the rows alone: n_bytes / n_out per row */
@@ -196,6 +205,7 @@ typedef struct model {
     model_layer *layers;        /* [n_layer] */
     model_tensor t[ROLE_COUNT]; /* global tensors; OUTPUT is TOKEN_EMBD when tied */
     model_sparse sparse;
+    model_tuning tuning;
     struct lora_set *adapters; /* while the model is opened */
     uint64_t adapters_hash; /* hash of the numbers that were merged into matrices; 0: none were */
     uint64_t n_params, weight_bytes;

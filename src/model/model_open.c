@@ -669,6 +669,7 @@ static pi_status load(model *m, pi_error *err) {
     if (status == PI_OK) status = read_vocab_size(m, err);
     if (status == PI_OK) status = bind_all(m, err);
     if (status == PI_OK) status = model_bind_sparse(m, err);
+    if (status == PI_OK) status = model_read_tuning(m, err);
     if (status == PI_OK) status = refuse_unknown(m, err);
     return status;
 }

@@ -9,6 +9,9 @@
  * all of them. PI_ERR_FORMAT names the key or tensor. */
 pi_status model_bind_sparse(model *m, pi_error *err);
 
+/* Fills m->tuning from the file's keys. PI_ERR_FORMAT names the key. */
+pi_status model_read_tuning(model *m, pi_error *err);
+
 /* Call before model_bind_sparse: binds gate, up and FFN_DOWN_T from a layer's FFN_BUNDLE, or the
  * experts' matrices from its EXPERT_BUNDLE, if it is bound; without their scales. PI_ERR_FORMAT
  * names the tensor. */

@@ -34,6 +34,18 @@
  * scores are skipped */
 #define SPARSE_KEY_PREDICTOR_THRESHOLD "powerinfer.sparse_threshold"
 
+/* What `tune` found fastest, and for which machine. These keys may be in files that are not
+ * prepared. Speeds are tokens per second of decode. */
+#define TUNE_KEYS            "powerinfer.tune."
+#define TUNE_KEY_CPU         TUNE_KEYS "cpu"         /* string: cpu_model_name() */
+#define TUNE_KEY_MODE        TUNE_KEYS "mode"        /* string */
+#define TUNE_KEY_THREADS     TUNE_KEYS "threads"     /* u32; 0: not tuned */
+#define TUNE_KEY_N_CTX       TUNE_KEYS "n_ctx"       /* u32, tokens of the context */
+#define TUNE_KEY_ATTN_BLOCKS TUNE_KEYS "attn_blocks" /* u32; 0: all positions */
+#define TUNE_KEY_LOSS        TUNE_KEYS "loss"        /* f32, as calibration.loss: of all together */
+#define TUNE_KEY_SPEED       TUNE_KEYS "speed"       /* f32 */
+#define TUNE_KEY_DENSE_SPEED TUNE_KEYS "dense_speed" /* f32: of the input in mode dense */
+
 enum { SPARSE_VERSION = 1 };
 
 #endif

@@ -116,7 +116,7 @@ static pi_status convert_folder(preparation *p, source *s, pi_error *err) {
     options.progress = o->progress;
     options.message = o->message;
     options.user = o->user;
-    pi_status status = file_scratch_create(p->out_path, &s->converted, err);
+    pi_status status = file_scratch_create(p->beside, &s->converted, err);
     if (status != PI_OK) return status;
     s->path = file_scratch_path(s->converted);
     return pi_convert(p->in_path, s->path, &options, err);
@@ -146,7 +146,7 @@ static pi_status quantize_file(preparation *p, source *s, const gguf_file *f, pi
                          "prepare: undo it first",
                          p->in_path);
     pi_status status = keep_downs(f, &downs, &options.n_tensor_types, err);
-    if (status == PI_OK) status = file_scratch_create(p->out_path, &s->quantized, err);
+    if (status == PI_OK) status = file_scratch_create(p->beside, &s->quantized, err);
     if (status == PI_OK) {
         options.type = o->type;
         options.allow_requantize = true;
@@ -441,6 +441,7 @@ pi_status pi_prepare(const char *in, const char *out_path, const pi_prepare_opti
     pi_prepare_result own;
     source s = {0};
     preparation p = {.options = options ? options : &defaults, .in_path = in, .out_path = out_path};
+    p.beside = p.options->beside ? p.options->beside : out_path;
     p.notifier = (notifier){p.options->message, p.options->user};
     p.progress = (progress){.fn = p.options->progress, .user = p.options->user};
     if (!result) result = &own;

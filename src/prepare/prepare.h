@@ -103,6 +103,7 @@ typedef struct prepare_spill prepare_spill;
 typedef struct preparation {
     const pi_prepare_options *options;
     const char *in_path, *out_path;
+    const char *beside; /* intermediate files go to its folder */
     notifier notifier;
     progress progress;
     model *model; /* the input, or the model converted from it */

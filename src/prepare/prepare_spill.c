@@ -16,7 +16,7 @@ struct prepare_spill {
 static pi_status open_spill(preparation *p, pi_error *err) {
     prepare_spill *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, p->out_path);
-    pi_status status = file_scratch_create(p->out_path, &s->file, err);
+    pi_status status = file_scratch_create(p->beside, &s->file, err);
     if (status == PI_OK)
         p->spill = s;
     else

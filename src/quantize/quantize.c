@@ -445,6 +445,7 @@ static void put_keys(quantization *q) {
         const gguf_value *v = gguf_value_at(q->in, i);
         if (gguf_string_starts(v->key, "split.")) continue; /* the parts are joined */
         if (q->forget_losses && is_measured_loss(v->key)) continue;
+        if (!q->request.mix->copy && gguf_string_starts(v->key, TUNE_KEYS)) continue;
         /* also keys of further templates */
         if (o->chat_template && gguf_string_starts(v->key, KEY_TEMPLATE)) continue;
         gguf_put_value(w, v);
