@@ -1,7 +1,7 @@
-/* powerinfer_tools.h: tools around a model: convert, quantize, prepare, tune, synth, place, inspect,
- * bench, perplexity. Same conventions as powerinfer.h. These functions may take minutes; those with
- * a progress callback can be cancelled by it (PI_ERR_CANCELLED). Output files appear complete or
- * not at all. */
+/* powerinfer_tools.h: tools around a model: convert, quantize, prepare, tune, synth, place,
+ * inspect, bench, perplexity. Same conventions as powerinfer.h. These functions may take minutes;
+ * those with a progress callback can be cancelled by it (PI_ERR_CANCELLED). Output files appear
+ * complete or not at all. */
 #ifndef POWERINFER_TOOLS_H
 #define POWERINFER_TOOLS_H
 
@@ -176,12 +176,13 @@ PI_API pi_status pi_prepare(const char *in, const char *out_path, const pi_prepa
 PI_API pi_status pi_prepare_undo(const char *in_path, const char *out_path,
                                  const pi_prepare_options *options, pi_error *err);
 
-/* ---- tune: the settings that are fastest on this machine -------------------------------------- */
+/* ---- tune: the settings that are fastest on this machine --------------------------------------
+ */
 
 /* A setting that was timed, or why it was not. */
 typedef struct pi_tune_trial {
-    bool prepared;       /* of the model that tune prepared; otherwise of the input as it is */
-    const char *mode;    /* "dense", "exact", "predict", "threshold" */
+    bool prepared;    /* of the model that tune prepared; otherwise of the input as it is */
+    const char *mode; /* "dense", "exact", "predict", "threshold" */
     int32_t threads;
     int32_t attn_blocks; /* 0: all positions */
     double tps;          /* decoded tokens per second, the median of `rounds`; 0: not timed */
@@ -196,13 +197,13 @@ typedef struct pi_tune_options {
     /* Device, budgets, cache types, batch. n_threads 0: tune tries several. mode, max_loss and
      * attn_blocks are ignored. */
     pi_context_options context;
-    const char *calibration; /* path of a UTF-8 text, for prepare and for the timed tokens; NULL:
-                                the model is not prepared, random tokens are timed */
+    const char *calibration;    /* path of a UTF-8 text, for prepare and for the timed tokens; NULL:
+                                   the model is not prepared, random tokens are timed */
     int32_t calibration_tokens; /* as in pi_prepare_options */
     double max_loss;            /* allowed relative increase of perplexity; 0 (default): only
                                    modes without loss */
-    int32_t n_ctx; /* context to tune for, tokens: its last ones are timed. From PI_TUNE_LONG on, and
-                      with max_loss, attention to blocks of positions is tried too. 0: 256 */
+    int32_t n_ctx; /* context to tune for, tokens: its last ones are timed. From PI_TUNE_LONG on,
+                      and with max_loss, attention to blocks of positions is tried too. 0: 256 */
     /* Called on the calling thread for every setting, in order, at the end. */
     void (*trial)(void *user, const pi_tune_trial *trial);
     pi_progress progress;

@@ -28,7 +28,8 @@ static bool is_own_key(gguf_string key) {
 /* Parts of split files are joined; bundles have their own alignment; another layout has another
  * speed. */
 static bool is_layout_key(gguf_string key) {
-    return gguf_string_starts(key, "split.") || gguf_string_starts(key, TUNE_KEYS) || gguf_string_starts(key, SPARSE_KEYS_BUNDLE) ||
+    return gguf_string_starts(key, "split.") || gguf_string_starts(key, TUNE_KEYS) ||
+           gguf_string_starts(key, SPARSE_KEYS_BUNDLE) ||
            gguf_string_is(key, SPARSE_KEY_SOURCE_ALIGNMENT) ||
            gguf_string_is(key, SPARSE_KEY_SOURCE_TENSORS);
 }

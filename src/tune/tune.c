@@ -37,9 +37,9 @@ typedef struct tune {
     notifier notifier;
     progress progress;
     file_scratch *converted, *prepared;
-    const char *input, *ready;   /* GGUF files: as it is; prepared, NULL: there is none */
-    bool input_prepared, pwri;   /* the input is prepared; is of the original PowerInfer */
-    bool can_calibrate;          /* there are a text and a tokenizer */
+    const char *input, *ready; /* GGUF files: as it is; prepared, NULL: there is none */
+    bool input_prepared, pwri; /* the input is prepared; is of the original PowerInfer */
+    bool can_calibrate;        /* there are a text and a tokenizer */
     tune_text text;
     tune_setting settings[MAX_SETTINGS]; /* [n]; the first is the input in mode dense */
     int n;
@@ -48,8 +48,7 @@ typedef struct tune {
 
 pi_tune_options pi_tune_default_options(void) {
     return (pi_tune_options){.context = pi_context_default_options(),
-                             .calibration_tokens =
-                                 pi_prepare_default_options().calibration_tokens};
+                             .calibration_tokens = pi_prepare_default_options().calibration_tokens};
 }
 
 /* ---- the models ------------------------------------------------------------------------------ */
@@ -214,8 +213,8 @@ static pi_status time_open(tune *t, tune_setting *const *settings, int n, pi_err
     for (int round = 0; round < TUNE_ROUNDS; round++) {
         for (int i = 0; i < n && status == PI_OK; i++) {
             if (!settings[i]->context) continue;
-            status = tune_round(&t->text, all && round == 0 ? INFINITY : ROUND_SECONDS,
-                                settings[i], err);
+            status = tune_round(&t->text, all && round == 0 ? INFINITY : ROUND_SECONDS, settings[i],
+                                err);
             double done = (round * n + i + 1.0) / (n * TUNE_ROUNDS);
             if (status == PI_OK) status = report(t, 0.5 + 0.5 * done, err);
         }
@@ -296,8 +295,8 @@ static pi_status try_modes(tune *t, pi_error *err) {
     if (!t->pwri && !t->input_prepared && (!t->can_calibrate || (!zeros && t->o->max_loss == 0))) {
         notify(&t->notifier, "not prepared: %s",
                t->can_calibrate ? "its activations are never zero, so every sparse mode loses "
-                                   "accuracy: set a larger max_loss"
-                                 : "no calibration text, or no tokenizer to read it");
+                                  "accuracy: set a larger max_loss"
+                                : "no calibration text, or no tokenizer to read it");
         return PI_OK;
     }
     status = prepare_input(t, larger, !again, err);
