@@ -203,7 +203,7 @@ typedef struct pi_tune_options {
     double max_loss;            /* allowed relative increase of perplexity; 0 (default): only
                                    modes without loss */
     int32_t n_ctx; /* context to tune for, tokens: its last ones are timed. From PI_TUNE_LONG on,
-                      and with max_loss, attention to blocks of positions is tried too. 0: 256 */
+                      and with max_loss, attention to blocks of positions is tried. 0: 256 */
     /* Called on the calling thread for every setting, in order, at the end. */
     void (*trial)(void *user, const pi_tune_trial *trial);
     pi_progress progress;

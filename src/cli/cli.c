@@ -156,7 +156,8 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.max_batch = cli_max_batch(o);
     options.kernels = (pi_kernels)o->kernels;
     options.mode = (pi_mode)o->mode;
-    options.max_loss = (float)(o->max_loss / 100);
+    /* What verifies the model's own drafts loses nothing. */
+    options.max_loss = o->spec == SPEC_SELF ? 0 : (float)(o->max_loss / 100);
     if (options_given(o, &o->threshold)) options.threshold = (float)o->threshold;
     options.cache_k = (pi_cache_type)o->cache_type_k;
     options.cache_v = (pi_cache_type)o->cache_type_v;

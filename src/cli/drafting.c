@@ -23,6 +23,15 @@ pi_status drafting_check(const cli_options *o, pi_error *err) {
                          o->model_draft, o->hf_repo_draft);
     if (kind_of(o) == SPEC_DRAFT && !has_model(o))
         return error_set(err, PI_ERR_ARG, "no draft model: --spec draft: give one with -md FILE");
+    if (kind_of(o) == SPEC_SELF && has_model(o))
+        return error_set(err, PI_ERR_ARG,
+                         "two drafters: --spec self: the model drafts for itself: leave out -md or "
+                         "-hfd, or --spec");
+    if (kind_of(o) == SPEC_SELF && (o->mode == PI_MODE_PREDICT || o->mode == PI_MODE_THRESHOLD))
+        return error_set(
+            err, PI_ERR_ARG,
+            "incompatible options: --spec self drafts in a mode with loss and verifies "
+            "in one without: leave out --mode, or give dense or exact");
     if (o->draft_min > o->draft_max)
         return error_set(err, PI_ERR_ARG, "out of range: --draft-min %lld: --draft-max is %lld",
                          (long long)o->draft_min, (long long)o->draft_max);
@@ -31,6 +40,32 @@ pi_status drafting_check(const cli_options *o, pi_error *err) {
 
 int32_t drafting_rows(const cli_options *o) {
     return kind_of(o) == SPEC_OFF ? 1 : 1 + (int32_t)o->draft_max;
+}
+
+/* A context of the draft model for all texts. */
+static pi_status create_context(const cli_options *o, pi_mode mode, const pi_model *model,
+                                int32_t n_texts, int32_t n_ctx, pi_context **out, pi_error *err) {
+    int64_t n_all = (int64_t)n_texts * n_ctx;
+    pi_context_options c = cli_context_options(o, n_all < INT32_MAX ? (int32_t)n_all : 0);
+    c.mode = mode;
+    c.threshold = NAN;
+    c.max_batch = 0; /* the memory is the other context's */
+    c.n_logits = n_texts;
+    if (c.vram_budget != 0) c.vram_budget = PI_VRAM_FREE;
+    return pi_context_create(model, &c, out, err);
+}
+
+/* The model drafts for itself, in the mode with a loss that it has data for. */
+static pi_status open_self(const cli_options *o, const pi_model *model, int32_t n_texts,
+                           int32_t n_ctx, drafting *d, pi_error *err) {
+    pi_status status = PI_ERR_UNSUPPORTED;
+    for (int mode = PI_MODE_PREDICT; mode <= PI_MODE_THRESHOLD && status == PI_ERR_UNSUPPORTED;
+         mode++)
+        status = create_context(o, (pi_mode)mode, model, n_texts, n_ctx, &d->context, err);
+    if (status != PI_ERR_UNSUPPORTED) return status;
+    return error_set(err, PI_ERR_UNSUPPORTED,
+                     "no data for drafts: --spec self: the model has neither predictors nor "
+                     "thresholds; `powerinfer prepare` adds them");
 }
 
 /* The draft model has separate files, device and cache types, and runs in the fastest mode that it
@@ -44,7 +79,6 @@ static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx
     own.lora.count = 0;
     cli_overrides_clear(&own);
     own.pre = NULL;
-    own.mode = PI_MODE_AUTO;
     own.cache_type_k = o->cache_type_k_draft;
     own.cache_type_v = o->cache_type_v_draft;
     own.gpu_layers = o->gpu_layers_draft;
@@ -56,13 +90,7 @@ static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx
     if (options_given(o, &o->device_draft)) own.device = o->device_draft;
     pi_status status = cli_model_open(&own, false, &d->model, err);
     if (status != PI_OK) return status;
-    int64_t n_all = (int64_t)n_texts * n_ctx;
-    pi_context_options c = cli_context_options(&own, n_all < INT32_MAX ? (int32_t)n_all : 0);
-    c.threshold = NAN;
-    c.max_batch = 0; /* the memory is the other model's */
-    c.n_logits = n_texts;
-    if (c.vram_budget != 0) c.vram_budget = PI_VRAM_FREE;
-    return pi_context_create(d->model, &c, &d->context, err);
+    return create_context(&own, PI_MODE_AUTO, d->model, n_texts, n_ctx, &d->context, err);
 }
 
 pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n_texts,
@@ -70,14 +98,16 @@ pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n
     option_spec kind = kind_of(o);
     *d = (drafting){.model = NULL};
     if (kind == SPEC_OFF) return PI_OK;
-    if (has_model(o) && kind >= SPEC_DRAFT) {
-        pi_status status = open_model(o, n_texts, n_ctx, d, err);
-        if (status != PI_OK) return status;
-    }
+    pi_status status = PI_OK;
+    if (kind == SPEC_SELF)
+        status = open_self(o, model, n_texts, n_ctx, d, err);
+    else if (has_model(o) && kind >= SPEC_DRAFT)
+        status = open_model(o, n_texts, n_ctx, d, err);
+    if (status != PI_OK) return status;
     pi_speculator_options s = pi_speculator_default_options();
     s.model = model;
-    s.ngrams = kind != SPEC_DRAFT;
-    s.draft_model = d->model;
+    s.ngrams = kind == SPEC_NGRAM || kind == SPEC_AUTO;
+    s.draft_model = kind == SPEC_SELF ? model : d->model;
     s.draft_context = d->context;
     s.n_texts = n_texts;
     s.n_ctx = n_ctx;

@@ -687,11 +687,11 @@ const option option_table[] = {
         .help = "folder of the GPU backends (default: next to the program, or the installation's)"),
     /* speculative decoding */
     ROW(CHOICE, DRAFT, GENERATE, spec, NAMES("spec", NULL), .argument = "KIND",
-        .choices = "off|ngram|draft|auto",
-        .words = "none=off|ngram-simple=ngram|draft-simple=draft", .standard = "off",
+        .choices = "off|ngram|draft|auto|self",
+        .words = "none=off|ngram-simple=ngram|draft-simple=draft|model=draft", .standard = "off",
         .aliases = {"--spec-type"}, .llama = EVERYWHERE,
-        .llama_note =
-            "none, ngram-simple, draft-simple, or off, ngram, draft, auto: see docs/speculative.md",
+        .llama_note = "none, ngram-simple, draft-simple, or off, ngram, draft, auto, self: see "
+                      "docs/speculative.md",
         .help = "speculative decoding: draft tokens and verify them together; the text does not "
                 "change; ngram: draft the tokens that followed the last ones earlier in the text; "
                 "draft: use a draft model; auto: the faster of both (default with -md)"),

@@ -129,12 +129,13 @@ static pi_mode choose_auto(const model *m, const model_layer *l, const plan_opti
 }
 
 /* Files of the original PowerInfer, and files with its predictors, record no loss; mode predict is
- * intended for them. */
+ * intended for them, unless no loss is allowed. */
 pi_mode plan_choose_mode(const model *m, int layer, const plan_options *o) {
     const model_layer *l = &m->layers[layer];
     pi_mode mode = o->mode;
     if (mode == PI_MODE_AUTO) {
-        if (!m->sparse.given || !can_run(m, l, PI_MODE_PREDICT)) return choose_auto(m, l, o);
+        bool given = m->sparse.given && o->max_loss > 0;
+        if (!given || !can_run(m, l, PI_MODE_PREDICT)) return choose_auto(m, l, o);
         mode = PI_MODE_PREDICT;
     }
     if (can_run(m, l, mode)) return mode;

@@ -105,7 +105,17 @@ static void test_refused(void **state) {
                  "powerinfer: invalid value: --draft-p-min \"2\": expected a number from 0 to 1\n");
     assert_wrong(RUN "-p a --spec maybe",
                  "powerinfer: invalid value: --spec \"maybe\": expected one of off, ngram, draft, "
-                 "auto\n");
+                 "auto, self\n");
+    assert_wrong(
+        RUN "-p a --spec self -md $M",
+        "powerinfer: two drafters: --spec self: the model drafts for itself: leave out -md "
+        "or -hfd, or --spec\n");
+    assert_wrong(RUN "-p a --spec self --mode predict",
+                 "powerinfer: incompatible options: --spec self drafts in a mode with loss and "
+                 "verifies in one without: leave out --mode, or give dense or exact\n");
+    assert_int_equal(sh(RUN "-p a --spec self"), 1);
+    assert_contains("err", "no data for drafts: --spec self: the model has neither predictors nor "
+                           "thresholds; `powerinfer prepare` adds them");
     assert_int_equal(sh(RUN "-p a -n 2 -md nowhere.gguf"), 1);
     assert_contains("err", "cannot open file: nowhere.gguf: ");
     assert_int_equal(sh("$PI synth -q -o other.gguf --shape tiny && " RUN "-p a -md other.gguf"),
@@ -113,6 +123,26 @@ static void test_refused(void **state) {
     assert_contains("err", "vocabularies differ: draft model: ");
     assert_int_equal(sh("$PI serve -m $M --port 0 --spec draft"), 2);
     assert_contains("err", "no draft model: --spec draft");
+}
+
+/* Drafts of the bundled model in mode predict give the text of mode exact, also when some are
+ * rejected. */
+static void test_self(void **state) {
+    (void)state;
+    static const char *const options[] = {"--temp 0", "-s 3 --temp 1.5 --ignore-eos"};
+    for (int i = 0; i < 2; i++) {
+        char line[1024];
+        snprintf(line, sizeof line,
+                 "run='$PI run --kernels scalar -ctk f32 -ctv f32 -p Once -n 60 %s'; "
+                 "eval \"$run --mode exact -q\" >plain && "
+                 "eval \"$run --spec self --draft-min 4 --draft-max 4\" >drafted && "
+                 "cmp plain drafted",
+                 options[i]);
+        if (sh(line) != 0) fail_msg("%s: %s", options[i], shell_read("err", NULL));
+        assert_contains("err", "mode:        exact: lossless\n");
+        assert_contains("err", "speculation: ");
+        assert_null(strstr(shell_read("err", NULL), " 0 of "));
+    }
 }
 
 /* Rejected drafts rewind the recurrent states of the model and of a recurrent draft model. */
@@ -141,6 +171,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_text), cmocka_unit_test(test_stops_and_caches),
         cmocka_unit_test(test_chat),      cmocka_unit_test(test_report),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_recurrent)};
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_self),
+        cmocka_unit_test(test_recurrent)};
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

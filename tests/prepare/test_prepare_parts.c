@@ -274,7 +274,7 @@ static void test_spill(void **state) {
         pi_error err = {0};
         pi_prepare_options o = files_options(TEXT_PATH, &told);
         o.predictor = kinds[i];
-        preparation p = {.options = &o, .in_path = PATH, .out_path = PATH};
+        preparation p = {.options = &o, .in_path = PATH, .out_path = PATH, .beside = PATH};
         p.predictor_type = QUANT_Q8_0;
         assert_int_equal(pool_create(2, &p.pool, &err), PI_OK);
         assert_int_equal(model_open(PATH, NULL, &p.model, &err), PI_OK);
