@@ -315,6 +315,10 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_EXPERT_BUNDLE] = "ffn_bundle_exps",
     [ROLE_EXPERT_DOWN_BIAS] = "ffn_down_exps.bias",
     [ROLE_EXPERT_PERM] = "ffn_expert_perm",
+    [ROLE_EXPERT_FC1] = "fc1_exps",
+    [ROLE_EXPERT_FC2] = "fc2_exps",
+    [ROLE_EXPERT_FC2_BIAS] = "fc2_exps.bias",
+    [ROLE_EXPERT_SIGN] = "ffn_sign_exps",
     [ROLE_SHARED_ROUTER] = "ffn_gate_inp_shexp",
     [ROLE_SHARED_GATE] = "ffn_gate_shexp",
     [ROLE_SHARED_UP] = "ffn_up_shexp",
@@ -329,6 +333,11 @@ static const char *const role_names[ROLE_COUNT] = {
 
 const char *tensor_role_name(tensor_role role) {
     return (unsigned)role < ROLE_COUNT ? role_names[role] : "unknown";
+}
+
+bool tensor_role_is_predictor(tensor_role role) {
+    return (role >= ROLE_FC1 && role <= ROLE_FFN_SIGN) ||
+           (role >= ROLE_EXPERT_FC1 && role <= ROLE_EXPERT_SIGN);
 }
 
 arch_part tensor_role_part(tensor_role role) {

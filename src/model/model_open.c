@@ -12,6 +12,12 @@
 #include "model_scale.h"
 #include "model_sparse.h"
 
+/* Rank of the layer's predictors; 0: not known yet. */
+static int64_t rank_of(const model *m, const model_layer *l) {
+    const model_tensor *fc1 = &l->t[ROLE_EXPERT_FC1];
+    return fc1->n_out ? fc1->n_out / m->hp.n_expert : l->t[ROLE_FC1].n_out;
+}
+
 /* Ranks and the size of a position table come from the file. fc2 has the rank of fc1, which is
  * bound before it, and the second matrix of a low-rank branch has the rank of the first. */
 static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
@@ -42,7 +48,7 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_inner = m->hp.n_inner,
                         .n_ssm_head = m->hp.n_ssm_head,
                         .n_ssm_group = m->hp.n_ssm_group,
-                        .n_rank = l ? l->t[ROLE_FC1].n_out : 0};
+                        .n_rank = l ? rank_of(m, l) : 0};
     return arch_dim_size(dim, &sizes);
 }
 

@@ -50,18 +50,30 @@ static const double CACHE_SHARE = 0.5;
 static const double LOSSY_GAIN = 0.9;
 
 static bool can_run(const model *m, const model_layer *l, pi_mode mode) {
+    bool experts = l->t[ROLE_ROUTER].data;
     bool zeros = model_layer_has_zeros(m, (int)(l - m->layers));
     if (m->arch->has & ARCH_FFN_CLAMP) return mode == PI_MODE_DENSE; /* of gate and up together */
     switch (mode) {
     case PI_MODE_EXACT:
         return zeros;
     case PI_MODE_PREDICT:
-        return zeros && l->sparse.predictor != PREDICTOR_NONE && l->t[ROLE_FFN_DOWN_T].data;
+        if (!zeros || l->sparse.predictor == PREDICTOR_NONE) return false;
+        return experts ? !(m->arch->has & ARCH_EXPERT_INPUT) : l->t[ROLE_FFN_DOWN_T].data != NULL;
     case PI_MODE_THRESHOLD:
         return !isnan(l->sparse.cut);
     default:
         return true;
     }
+}
+
+/* Predictors within experts run on the CPU only: layers with experts on a GPU run in `exact`. */
+static bool can_run_placed(const model *m, int layer, pi_mode mode, const plan_options *o) {
+    const model_layer *l = &m->layers[layer];
+    bool experts = l->t[ROLE_ROUTER].data;
+    if (mode == PI_MODE_PREDICT && experts && o->splits &&
+        (o->splits[layer].primary == SIDE_GPU || plan_split_end(&o->splits[layer]) > 0))
+        return false;
+    return can_run(m, l, mode);
 }
 
 /* ---- cost ------------------------------------------------------------------------------------ */
@@ -110,7 +122,8 @@ static bool loss_allowed(const model *m, pi_mode mode, float max_loss) {
 
 /* Without statistics costs are NaN and all comparisons are false: layers with exact zeros then run
  * `exact`, the others `threshold` if its loss is within the limit. */
-static pi_mode choose_auto(const model *m, const model_layer *l, const plan_options *o) {
+static pi_mode choose_auto(const model *m, int layer, const plan_options *o) {
+    const model_layer *l = &m->layers[layer];
     uint64_t cache = o->cache_bytes ? o->cache_bytes : cpu_last_cache();
     bool cached = (double)m->weight_bytes <= CACHE_SHARE * (double)cache;
     const read_cost *c = cached ? &from_cache : &from_memory;
@@ -120,7 +133,9 @@ static pi_mode choose_auto(const model *m, const model_layer *l, const plan_opti
     double limit = LOSSY_GAIN * cost_of(l, best, c);
     for (int mode = PI_MODE_PREDICT; mode <= PI_MODE_THRESHOLD; mode++) {
         double cost = cost_of(l, (pi_mode)mode, c);
-        if (!can_run(m, l, (pi_mode)mode) || !loss_allowed(m, (pi_mode)mode, o->max_loss)) continue;
+        if (!can_run_placed(m, layer, (pi_mode)mode, o) ||
+            !loss_allowed(m, (pi_mode)mode, o->max_loss))
+            continue;
         if (!(cost < limit) && !(isnan(cost) && best == PI_MODE_DENSE)) continue;
         best = (pi_mode)mode;
         limit = cost;
@@ -134,10 +149,11 @@ pi_mode plan_choose_mode(const model *m, int layer, const plan_options *o) {
     const model_layer *l = &m->layers[layer];
     pi_mode mode = o->mode;
     if (mode == PI_MODE_AUTO) {
-        if (!m->sparse.given || !can_run(m, l, PI_MODE_PREDICT)) return choose_auto(m, l, o);
+        if (!m->sparse.given || !can_run_placed(m, layer, PI_MODE_PREDICT, o))
+            return choose_auto(m, layer, o);
         mode = PI_MODE_PREDICT;
     }
-    if (can_run(m, l, mode)) return mode;
+    if (can_run_placed(m, layer, mode, o)) return mode;
     return can_run(m, l, PI_MODE_EXACT) ? PI_MODE_EXACT : PI_MODE_DENSE;
 }
 

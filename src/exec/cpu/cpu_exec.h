@@ -108,6 +108,7 @@ void cpu_exec_prefetch_experts(cpu_exec *c, const plan_step *s, const plan_exper
 void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e);
 /* cpu_experts.c */
 void cpu_exec_experts_gather(cpu_exec *c, const plan_experts *e);
+void cpu_exec_experts_fc1(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith);
 void cpu_exec_experts_quantize(cpu_exec *c, const plan_step *s, const plan_experts *e);
 void cpu_exec_experts_in(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith);
 void cpu_exec_experts_down(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith);

@@ -6,7 +6,12 @@
  *
  * Where activations have exact zeros, an expert of few tokens reads rows of up only for neurons
  * that are active for any of its tokens, and likewise rows of down if down has a row per neuron.
- * Sums do not change: the other neurons add zero. */
+ * Sums do not change: the other neurons add zero.
+ *
+ * In mode predict the expert's predictor scores its neurons first, in the buffer of up. An expert
+ * of few tokens then reads rows of gate only for neurons that any of its tokens selected; an expert
+ * of many tokens computes all. In both cases a neuron that a token did not select is exactly zero
+ * for this token. */
 #include <math.h>
 #include <string.h>
 
@@ -53,6 +58,11 @@ static cpu_act input_of(const cpu_exec *c, cpu_act_kind kind, int expert) {
 static cpu_act hidden_of(const cpu_exec *c, const plan_experts *e, cpu_act_kind kind, int expert) {
     const ubatch_experts *x = &c->experts;
     return pairs_act(c, kind, e->n_ff, expert, x->hidden[kind], x->hidden_at[kind][expert]);
+}
+
+static cpu_act pred_of(const cpu_exec *c, const plan_experts *e, cpu_act_kind kind, int expert) {
+    const ubatch_experts *x = &c->experts;
+    return pairs_act(c, kind, e->fc2.w.n_in, expert, x->pred[kind], x->pred_at[kind][expert]);
 }
 
 /* At most a panel of an expert's pairs. */
@@ -112,14 +122,20 @@ void cpu_exec_experts_gather(cpu_exec *c, const plan_experts *e) {
 }
 
 void cpu_exec_experts_quantize(cpu_exec *c, const plan_step *s, const plan_experts *e) {
+    bool pred = s->in == BUF_EXPERT_PRED;
+    unsigned kinds = pred ? e->pred_kinds : e->down_kinds;
     pair_range r;
     while (take_pairs(c, &r)) {
+        float *rows = pair_row(c, s->in, c->experts.first[r.expert]);
+        int64_t ld = c->plan->width[s->in], n = e->fc1.w.n_out;
+        for (int i = r.begin; i < r.end && pred && e->predictor == PREDICTOR_RELU_MLP; i++)
+            c->kernels.activate(ACTIVATION_RELU, 0, rows + i * ld, NULL, rows + i * ld, n);
         for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
-            if (!(e->down_kinds & (1u << k))) continue;
-            cpu_act act = hidden_of(c, e, (cpu_act_kind)k, r.expert);
-            if (e->down_rows && act.layout == CPU_ACT_COLUMNS) continue; /* floats */
-            c->kernels.act_encode(pair_row(c, s->in, c->experts.first[r.expert]),
-                                  c->plan->width[s->in], r.begin, r.end, &act);
+            if (!(kinds & (1u << k))) continue;
+            cpu_act act = pred ? pred_of(c, e, (cpu_act_kind)k, r.expert)
+                               : hidden_of(c, e, (cpu_act_kind)k, r.expert);
+            if (!pred && e->down_rows && act.layout == CPU_ACT_COLUMNS) continue; /* floats */
+            c->kernels.act_encode(rows, ld, r.begin, r.end, &act);
         }
     }
 }
@@ -178,12 +194,20 @@ static void finish(cpu_exec *c, const plan_matrix *m, int64_t n, const float *sc
     }
 }
 
+static bool is_predictor(const plan_matrix *m) {
+    return m->role == ROLE_EXPERT_FC1 || m->role == ROLE_EXPERT_FC2;
+}
+
+/* Whether the pager has the experts' rows of this matrix. Predictors stay in memory. */
+static bool is_paged(const cpu_exec *c, const plan_step *s, const plan_matrix *m) {
+    return c->paging && paging_has_experts(c->paging, s->layer) && !is_predictor(m);
+}
+
 /* The expert's rows of a matrix; waits until they are in memory. */
 static cpu_mat rows_of_expert(cpu_exec *c, const plan_step *s, const plan_matrix *m, int expert) {
     cpu_mat w = m->w;
-    w.data = c->paging && paging_has_experts(c->paging, s->layer)
-                 ? paging_expert(c->paging, s->layer, m, expert)
-                 : (const uint8_t *)w.data + (size_t)expert * m->expert_bytes;
+    w.data = is_paged(c, s, m) ? paging_expert(c->paging, s->layer, m, expert)
+                               : (const uint8_t *)w.data + (size_t)expert * m->expert_bytes;
     return w;
 }
 
@@ -191,8 +215,7 @@ static cpu_mat rows_of_expert(cpu_exec *c, const plan_step *s, const plan_matrix
  * more. */
 static void used_rows(cpu_exec *c, const plan_step *s, const plan_matrix *m, int expert,
                       int64_t n) {
-    if (c->paging && paging_has_experts(c->paging, s->layer))
-        paging_expert_used(c->paging, s->layer, m, expert, n);
+    if (is_paged(c, s, m)) paging_expert_used(c->paging, s->layer, m, expert, n);
 }
 
 /* Computes rows [r0, r1) of an expert's product for all its pairs, with scale and bias. */
@@ -206,7 +229,8 @@ static void product(cpu_exec *c, const plan_step *s, const plan_matrix *m, const
                                                              : &cpu_exec_by_vector;
     by->run(mk, &w, r0, r1, x, y, ldy, c->scratch[ith].kernel);
     used_rows(c, s, m, expert, r1 - r0);
-    c->scratch[ith].counts.ffn += (uint64_t)(r1 - r0) * m->row_size;
+    ubatch_bytes *n = &c->scratch[ith].counts;
+    *(is_predictor(m) ? &n->predictor : &n->ffn) += (uint64_t)(r1 - r0) * m->row_size;
     finish(c, m, m->w.n_out, scales, expert, r0, r1);
 }
 
@@ -221,14 +245,12 @@ static void activate(cpu_exec *c, const plan_experts *e, bool with_up, int exper
     }
 }
 
-/* Lists the neurons in [r0, r1) that are active for any pair of the expert (NaN is active), or
- * all. */
-static int64_t list_active(const cpu_exec *c, bool all, int expert, int64_t r0, int64_t r1,
-                           int32_t *rows) {
+/* Lists the neurons in [r0, r1) that are active for any pair of the expert (NaN is active). */
+static int64_t list_active(const cpu_exec *c, int expert, int64_t r0, int64_t r1, int32_t *rows) {
     const ubatch_experts *x = &c->experts;
     int64_t n = 0;
     for (int64_t r = r0; r < r1; r++) {
-        bool any = all;
+        bool any = false;
         for (int pair = x->first[expert]; pair < x->first[expert + 1] && !any; pair++)
             any = pair_row(c, BUF_EXPERT_GATE, pair)[r] != 0;
         if (any) rows[n++] = (int32_t)r;
@@ -236,65 +258,181 @@ static int64_t list_active(const cpu_exec *c, bool all, int expert, int64_t r0, 
     return n;
 }
 
-/* Computes the hidden values of neurons [r0, r0 + n_rows): multiplies the activations of the n
- * listed neurons, which are active, by their products with up. */
-static void multiply_listed(cpu_exec *c, const plan_experts *e, const cpu_mat *w, const cpu_act *x,
-                            int expert, int64_t r0, int64_t n_rows, int64_t n, int ith) {
+/* Multiplies the expert's n listed rows, of [r0, r0 + n_rows), with scale and bias, into columns
+ * of t->up. */
+static void multiply_rows(cpu_exec *c, const plan_matrix *m, const float *scales, const cpu_mat *w,
+                          const cpu_act *x, const expert_rows *at, int64_t n, int ith) {
     thread_scratch *t = &c->scratch[ith];
-    const cpu_mat_kernels *mk = &c->kernels.mat[e->up.w.type];
-    const float scale = e->up_scales ? e->up_scales[expert] : 1;
-    const float *bias = e->up.bias ? e->up.bias + expert * e->n_ff : NULL;
-    bool rectified = c->model->hp.activation == ACTIVATION_DRELU;
+    const cpu_mat_kernels *mk = &c->kernels.mat[m->w.type];
+    const int64_t n_rows = at->r1 - at->r0;
     if (n == n_rows) {
         cpu_mat part = *w;
-        part.data = (const uint8_t *)w->data + (size_t)r0 * w->row_bytes;
+        part.data = (const uint8_t *)w->data + (size_t)at->r0 * w->row_bytes;
         mk->matvec(&part, 0, n, x, t->up, PLAN_FFN_PART_ROWS);
     } else {
         mk->matvec_rows(w, t->rows, n, x, t->up, PLAN_FFN_PART_ROWS);
     }
-    t->counts.ffn += (uint64_t)n * e->up.row_size;
-    if (n < n_rows) t->counts.gathered += (uint64_t)n * e->up.row_size;
+    t->counts.ffn += (uint64_t)n * m->row_size;
+    if (n < n_rows) t->counts.gathered += (uint64_t)n * m->row_size;
+    if (!m->bias && !scales) return;
+    const float scale = scales ? scales[at->expert] : 1;
+    const float *bias = m->bias ? m->bias + at->expert * m->w.n_out : NULL;
     for (int64_t col = 0; col < x->n_cols; col++) {
+        float *y = t->up + col * PLAN_FFN_PART_ROWS;
+        for (int64_t i = 0; i < n; i++) y[i] = y[i] * scale + (bias ? bias[t->rows[i]] : 0);
+    }
+}
+
+/* Multiplies the activations of the n listed neurons, which are active, by their products with
+ * up. */
+static void multiply_by_up(cpu_exec *c, int expert, int64_t n_cols, int64_t n, int ith) {
+    const thread_scratch *t = &c->scratch[ith];
+    bool rectified = c->model->hp.activation == ACTIVATION_DRELU;
+    for (int64_t col = 0; col < n_cols; col++) {
         float *h = pair_row(c, BUF_EXPERT_GATE, c->experts.first[expert] + (int)col);
         const float *up = t->up + col * PLAN_FFN_PART_ROWS;
         for (int64_t i = 0; i < n; i++) {
             int32_t r = t->rows[i];
-            float u = up[i] * scale + (bias ? bias[r] : 0);
-            if (rectified) u = fmaxf(0, u);
+            float u = rectified ? fmaxf(0, up[i]) : up[i];
             h[r] = h[r] == 0 ? 0 : h[r] * u;
         }
     }
+}
+
+/* The next part of a range of an expert's rows, from r0 on. */
+static expert_rows part_of(const expert_rows *w, int64_t r0) {
+    expert_rows part = *w;
+    part.r0 = r0;
+    part.r1 = r0 + PLAN_FFN_PART_ROWS < w->r1 ? r0 + PLAN_FFN_PART_ROWS : w->r1;
+    return part;
 }
 
 static void multiply_active(cpu_exec *c, const plan_step *s, const plan_experts *e,
                             const cpu_act *x, const expert_rows *w, int ith) {
     const cpu_mat up = rows_of_expert(c, s, &e->up, w->expert);
     for (int64_t r0 = w->r0; r0 < w->r1; r0 += PLAN_FFN_PART_ROWS) {
-        int64_t end = r0 + PLAN_FFN_PART_ROWS < w->r1 ? r0 + PLAN_FFN_PART_ROWS : w->r1;
-        int64_t n = list_active(c, e->mode == PI_MODE_DENSE, w->expert, r0, end,
-                                c->scratch[ith].rows);
-        if (n > 0) multiply_listed(c, e, &up, x, w->expert, r0, end - r0, n, ith);
+        const expert_rows part = part_of(w, r0);
+        int64_t n = list_active(c, w->expert, r0, part.r1, c->scratch[ith].rows);
+        if (n == 0) continue;
+        multiply_rows(c, &e->up, e->up_scales, &up, x, &part, n, ith);
+        multiply_by_up(c, w->expert, x->n_cols, n, ith);
     }
     used_rows(c, s, &e->up, w->expert, w->r1 - w->r0);
 }
 
+/* ---- predictors ------------------------------------------------------------------------------ */
+
+void cpu_exec_experts_fc1(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith) {
+    cpu_act_kind kind = c->kernels.mat[e->fc1.w.type].act;
+    expert_rows w = rows_of(c, e->fc1.w.n_out, e->fc1.w.row_bytes, kind);
+    while (take_rows(c, &w)) {
+        cpu_act x = input_of(c, kind, w.expert);
+        product(c, s, &e->fc1, NULL, w.expert, &x, w.r0, w.r1, ith);
+    }
+}
+
+/* Computes the scores of an expert's neurons in the range, for all its pairs. */
+static void score(cpu_exec *c, const plan_step *s, const plan_experts *e, const expert_rows *w,
+                  int ith) {
+    if (e->predictor != PREDICTOR_SIGN) {
+        cpu_act x = pred_of(c, e, c->kernels.mat[e->fc2.w.type].act, w->expert);
+        product(c, s, &e->fc2, NULL, w->expert, &x, w->r0, w->r1, ith);
+        return;
+    }
+    int64_t n_embd = c->model->hp.n_embd;
+    size_t row = (size_t)n_embd / 8, column = cpu_act_bytes(CPU_ACT_Q8, CPU_ACT_COLUMNS, n_embd, 1);
+    const uint8_t *bits = e->sign + (size_t)(w->expert * e->n_ff) * row;
+    for (int p = c->experts.first[w->expert]; p < c->experts.first[w->expert + 1]; p++) {
+        cpu_act x = cpu_exec_slot_act(c, PLAN_SLOT_PREDICTOR, CPU_ACT_Q8, CPU_ACT_COLUMNS, n_embd,
+                                      1);
+        x.data = (uint8_t *)x.data + (size_t)c->experts.token[p] * column;
+        c->kernels.sign_dot(bits + (size_t)w->r0 * row, 0, w->r1 - w->r0, &x,
+                            pair_row(c, BUF_EXPERT_UP, p) + w->r0, w->r1 - w->r0);
+    }
+    c->scratch[ith].counts.predictor += (uint64_t)(w->r1 - w->r0) * row;
+}
+
+/* Whether a pair selects neuron r of its expert; a score of NaN selects it. */
+static bool selects(const plan_experts *e, int expert, const float *scores, int64_t r) {
+    float bias = e->score_bias ? e->score_bias[expert * e->n_ff + r] : 0;
+    return !(scores[r] + bias < e->threshold);
+}
+
+/* Lists the neurons of the part that any pair of the expert selects. */
+static int64_t list_selected(const cpu_exec *c, const plan_experts *e, const expert_rows *part,
+                             int32_t *rows) {
+    const ubatch_experts *x = &c->experts;
+    int64_t n = 0;
+    for (int64_t r = part->r0; r < part->r1; r++) {
+        bool any = false;
+        for (int p = x->first[part->expert]; p < x->first[part->expert + 1] && !any; p++)
+            any = selects(e, part->expert, pair_row(c, BUF_EXPERT_UP, p), r);
+        if (any) rows[n++] = (int32_t)r;
+    }
+    return n;
+}
+
+/* The activations of the neurons that a pair selects; the others are zero. `first`: the matrix that
+ * determines whether a neuron is active. */
+static void activate_selected(cpu_exec *c, const plan_step *s, const plan_experts *e,
+                              const plan_matrix *first, const float *scales, const cpu_act *x,
+                              const expert_rows *w, int ith) {
+    const cpu_mat m = rows_of_expert(c, s, first, w->expert);
+    thread_scratch *t = &c->scratch[ith];
+    for (int64_t r0 = w->r0; r0 < w->r1; r0 += PLAN_FFN_PART_ROWS) {
+        const expert_rows part = part_of(w, r0);
+        int64_t n = list_selected(c, e, &part, t->rows);
+        if (n > 0) multiply_rows(c, first, scales, &m, x, &part, n, ith);
+        for (int col = 0; col < x->n_cols; col++) {
+            int pair = c->experts.first[w->expert] + col;
+            float *a = t->up + col * PLAN_FFN_PART_ROWS, *h = pair_row(c, BUF_EXPERT_GATE, pair);
+            const float *scores = pair_row(c, BUF_EXPERT_UP, pair);
+            cpu_exec_activate(c, a, NULL, n);
+            memset(h + part.r0, 0, (size_t)(part.r1 - part.r0) * sizeof *h);
+            for (int64_t i = 0; i < n; i++)
+                if (selects(e, w->expert, scores, t->rows[i])) h[t->rows[i]] = a[i];
+        }
+    }
+    used_rows(c, s, first, w->expert, w->r1 - w->r0);
+}
+
+/* Sets the neurons that a pair does not select to zero. */
+static void drop_unselected(cpu_exec *c, const plan_experts *e, const expert_rows *w) {
+    for (int p = c->experts.first[w->expert]; p < c->experts.first[w->expert + 1]; p++) {
+        float *h = pair_row(c, BUF_EXPERT_GATE, p);
+        const float *scores = pair_row(c, BUF_EXPERT_UP, p);
+        for (int64_t r = w->r0; r < w->r1; r++)
+            if (!selects(e, w->expert, scores, r)) h[r] = 0;
+    }
+}
+
 void cpu_exec_experts_in(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith) {
-    cpu_act_kind gate_kind = e->gate.w.data ? c->kernels.mat[e->gate.w.type].act : CPU_ACT_F32;
+    const bool gated = e->gate.w.data, predicts = e->mode == PI_MODE_PREDICT;
+    const plan_matrix *first = gated ? &e->gate : &e->up;
+    const float *scales = gated ? e->gate_scales : e->up_scales;
+    cpu_act_kind first_kind = c->kernels.mat[first->w.type].act;
     cpu_act_kind up_kind = c->kernels.mat[e->up.w.type].act;
     expert_rows w = rows_of(c, e->n_ff, 2 * e->up.w.row_bytes, up_kind);
     while (take_rows(c, &w)) {
-        if (e->gate.w.data) {
-            cpu_act x = input_of(c, gate_kind, w.expert);
-            product(c, s, &e->gate, e->gate_scales, w.expert, &x, w.r0, w.r1, ith);
-        }
-        cpu_act x = input_of(c, up_kind, w.expert);
-        if (e->mode == PI_MODE_EXACT && e->gate.w.data && x.layout == CPU_ACT_COLUMNS) {
-            activate(c, e, false, w.expert, w.r0, w.r1);
-            multiply_active(c, s, e, &x, &w, ith);
+        cpu_act x = input_of(c, first_kind, w.expert), up_x = input_of(c, up_kind, w.expert);
+        bool few = x.layout == CPU_ACT_COLUMNS && up_x.layout == CPU_ACT_COLUMNS;
+        if (few && predicts) {
+            score(c, s, e, &w, ith);
+            activate_selected(c, s, e, first, scales, &x, &w, ith);
+            if (gated) multiply_active(c, s, e, &up_x, &w, ith);
             continue;
         }
-        product(c, s, &e->up, e->up_scales, w.expert, &x, w.r0, w.r1, ith);
+        product(c, s, first, scales, w.expert, &x, w.r0, w.r1, ith);
+        if (few && gated && e->mode == PI_MODE_EXACT) {
+            activate(c, e, false, w.expert, w.r0, w.r1);
+            multiply_active(c, s, e, &up_x, &w, ith);
+            continue;
+        }
+        if (gated) product(c, s, &e->up, e->up_scales, w.expert, &up_x, w.r0, w.r1, ith);
         activate(c, e, true, w.expert, w.r0, w.r1);
+        if (!predicts) continue;
+        score(c, s, e, &w, ith);
+        drop_unselected(c, e, &w);
     }
 }
 
@@ -343,7 +481,7 @@ static void sum_active(cpu_exec *c, const plan_step *s, const plan_experts *e, c
         memset(y + col * ldy, 0, (size_t)(p->j1 - p->j0) * sizeof *y);
     for (int64_t r0 = 0; r0 < e->n_ff; r0 += PLAN_FFN_PART_ROWS) {
         int64_t end = r0 + PLAN_FFN_PART_ROWS < e->n_ff ? r0 + PLAN_FFN_PART_ROWS : e->n_ff;
-        int64_t n = list_active(c, false, p->expert, r0, end, t->rows);
+        int64_t n = list_active(c, p->expert, r0, end, t->rows);
         for (int col = 0; col < n_cols; col++) {
             const float *h = pair_row(c, BUF_EXPERT_GATE, first + col);
             float *to = t->gate + col * PLAN_FFN_PART_ROWS;
