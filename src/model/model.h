@@ -140,6 +140,7 @@ typedef struct model_layer_sparse {
     /* Layers with experts: fraction of tokens that use each expert, non-increasing; NULL:
      * unknown. */
     const float *expert_freq;
+    float expert_active; /* fraction of a chosen expert's neurons that are active; NAN: unknown */
     const int32_t *expert_perm; /* [n_expert], a permutation; NULL: source order */
 } model_layer_sparse;
 

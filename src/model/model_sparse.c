@@ -208,6 +208,9 @@ static pi_status read_keys(model *m, pi_error *err) {
         status = read_floats(m, SPARSE_KEY_PREDICTOR_DENSITY, 1,
                              offsetof(model_layer_sparse, density), err);
     if (status == PI_OK)
+        status = read_floats(m, SPARSE_KEY_EXPERT_ACTIVE, 1,
+                             offsetof(model_layer_sparse, expert_active), err);
+    if (status == PI_OK)
         status = read_floats(m, SPARSE_KEY_THRESHOLD_CUT, 1e30, offsetof(model_layer_sparse, cut),
                              err);
     return status;
@@ -347,7 +350,8 @@ pi_status model_bind_sparse(model *m, pi_error *err) {
         .pwri = gguf_is_pwri(m->file), .predict_loss = NAN, .threshold_loss = NAN};
     m->sparse.given = m->sparse.pwri;
     for (int i = 0; i < m->hp.n_layer; i++)
-        m->layers[i].sparse = (model_layer_sparse){.recall = NAN, .density = NAN, .cut = NAN};
+        m->layers[i].sparse = (model_layer_sparse){
+            .recall = NAN, .density = NAN, .cut = NAN, .expert_active = NAN};
     if (m->sparse.pwri) assume_original(m);
     pi_status status = read_keys(m, err);
     if (!m->sparse.pwri && !m->sparse.prepared) return status;

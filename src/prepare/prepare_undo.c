@@ -117,6 +117,10 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FC2:
     case ROLE_FC2_BIAS:
     case ROLE_FFN_SIGN:
+    case ROLE_EXPERT_FC1:
+    case ROLE_EXPERT_FC2:
+    case ROLE_EXPERT_FC2_BIAS:
+    case ROLE_EXPERT_SIGN:
         return PI_OK;
     case ROLE_FFN_GATE_BIAS:
     case ROLE_FFN_UP_BIAS:
