@@ -197,6 +197,8 @@ typedef struct model {
     model_layer *layers;        /* [n_layer] */
     model_tensor t[ROLE_COUNT]; /* global tensors; OUTPUT is TOKEN_EMBD when tied */
     model_sparse sparse;
+    struct model_split *splits; /* [n_splits] joined tensors of single experts (model_split.h) */
+    int n_splits;
     struct lora_set *adapters; /* while the model is opened */
     uint64_t adapters_hash; /* hash of the numbers that were merged into matrices; 0: none were */
     uint64_t n_params, weight_bytes;

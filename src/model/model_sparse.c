@@ -339,9 +339,10 @@ static void assume_original(model *m) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         const model_tensor *t = m->layers[i].t;
         model_layer_sparse *s = &m->layers[i].sparse;
-        if (!t[ROLE_FC1].data && !t[ROLE_FC2].data) continue;
+        bool experts = t[ROLE_EXPERT_FC1].data || t[ROLE_EXPERT_FC2].data;
+        if (!experts && !t[ROLE_FC1].data && !t[ROLE_FC2].data) continue;
         s->predictor = PREDICTOR_RELU_MLP;
-        s->predictor_residual = true;
+        s->predictor_residual = !experts;
     }
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "mem.h"
+#include "model_split.h"
 #include "prepare.h"
 #include "sparse_keys.h"
 
@@ -106,8 +107,20 @@ static pi_status add_predictor_tensor(prepare_parts *l, const gguf_tensor *t, te
                             : prepare_add_moved(l, t, t->name, layer, err);
 }
 
+/* A tensor of a single expert: the first one stands for all of a layer. */
+static pi_status add_split(prepare_parts *l, tensor_role role, int layer, int expert,
+                           pi_error *err) {
+    if (expert > 0) return PI_OK;
+    if (!tensor_role_is_predictor(role)) return prepare_add_experts(l, role, layer, err);
+    if (!l->p->layers[layer].keeps_predictor) return PI_OK;
+    const gguf_tensor *all = &model_find_split(l->p->model, role, layer)->all;
+    return prepare_add_moved(l, all, all->name, layer, err);
+}
+
 static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
-    int layer = 0;
+    int layer = 0, expert;
+    tensor_role split = model_split_role(t->name, &layer, &expert);
+    if (split != ROLE_COUNT) return add_split(l, split, layer, expert, err);
     if (prepare_is_of_experts(l->p->model, t, &layer)) return add_of_experts(l, t, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     bool found = row && (row->role == ROLE_FFN_FREQ || row->role == ROLE_EXPERT_PERM ||

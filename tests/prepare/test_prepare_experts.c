@@ -223,7 +223,7 @@ static void test_no_predictor(void **state) {
     unlink(OUT_PATH);
     o.predictor = "lowrank";
     assert_int_equal(pi_prepare(IN_PATH, OUT_PATH, &o, NULL, &err), PI_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "no predictors for experts"));
+    assert_non_null(strstr(err.message, "no predictors within these experts"));
     assert_int_equal(access(OUT_PATH, F_OK), -1);
 }
 
