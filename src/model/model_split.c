@@ -44,10 +44,11 @@ static pi_status check_expert(const model *m, const gguf_tensor *first, const gg
                          "missing tensor: %s: %s is not in the file, but %s is; is it complete?",
                          gguf_path(m->file), name, first->name);
     if (t->type == first->type && memcmp(t->dims, first->dims, sizeof t->dims) == 0) return PI_OK;
-    return error_set(err, PI_ERR_UNSUPPORTED,
-                     "experts differ: %s: tensor %s has another type or shape than %s; this version "
-                     "needs equal ones for all experts of a layer",
-                     gguf_path(m->file), name, first->name);
+    return error_set(
+        err, PI_ERR_UNSUPPORTED,
+        "experts differ: %s: tensor %s has another type or shape than %s; this version "
+        "needs equal ones for all experts of a layer",
+        gguf_path(m->file), name, first->name);
 }
 
 /* Copies the experts' tensors to the model's memory, one after the other. */

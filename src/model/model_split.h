@@ -8,7 +8,7 @@
 
 /* The tensors of all experts of a layer as one, [n_in, n_out, n_expert]. */
 typedef struct model_split {
-    gguf_tensor all;     /* named after the role; data: of the first expert; not in the file's list */
+    gguf_tensor all; /* named after the role; data: of the first expert; not in the file's list */
     size_t expert_bytes; /* from expert to expert */
     tensor_role role;
     int layer;

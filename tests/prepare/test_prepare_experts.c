@@ -320,10 +320,9 @@ static void check_predictors(const tiny_model *t, const char *kind) {
     bundle.rearrange = true;
     files_prepare(OUT_PATH, AGAIN_PATH, &bundle);
     for (int piece = 0; piece < 4; piece += 3)
-        assert_true(files_distance_of(AGAIN_PATH, PI_MODE_PREDICT, piece, OUT_PATH,
-                                      PI_MODE_PREDICT) ==
-                    files_distance_of(OUT_PATH, PI_MODE_PREDICT, piece, OUT_PATH,
-                                      PI_MODE_PREDICT));
+        assert_true(
+            files_distance_of(AGAIN_PATH, PI_MODE_PREDICT, piece, OUT_PATH, PI_MODE_PREDICT) ==
+            files_distance_of(OUT_PATH, PI_MODE_PREDICT, piece, OUT_PATH, PI_MODE_PREDICT));
     files_undo(AGAIN_PATH, BACK_PATH);
     files_same(IN_PATH, BACK_PATH);
 }

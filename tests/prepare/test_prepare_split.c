@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "failing.h"
 #include "prepare_files.h"
 #include "run_model.h"
 
@@ -225,13 +226,26 @@ static void test_refusals(void **state) {
     expect_refused(NULL, "blk.1.ffn_gate.3.weight", "blk.1.ffn_gate.3.weight has another type");
 }
 
+static void test_memory(void **state) {
+    (void)state;
+    tiny_model t = original("f16");
+    tiny_write(&t, JOINED_PATH);
+    split(BACKWARDS, NULL, NULL); /* all tensors are copied */
+    for (failing f = failing_each(1); failing_next(&f);) {
+        pi_error err;
+        pi_model *m;
+        pi_status status = pi_model_open(SPLIT_PATH, NULL, &m, &err);
+        if (failing_hit(&f, status, &err)) continue;
+        pi_model_close(m);
+    }
+}
+
 int main(void) {
     static const char *const paths[] = {JOINED_PATH, SPLIT_PATH, OUT_PATH, BACK_PATH, TEXT_PATH};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_original),
-        cmocka_unit_test(test_upgrade),
-        cmocka_unit_test(test_ordinary),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_original), cmocka_unit_test(test_upgrade),
+        cmocka_unit_test(test_ordinary), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_memory),
     };
     files_write_text(TEXT_PATH, 1 << 14);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
