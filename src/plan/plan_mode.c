@@ -14,6 +14,8 @@
  *   threshold  the same
  *   predict    P + n * S + B(predictor) + n selected * R(gate) + n fires * R(up, down)
  *
+ * In layers with experts these are the experts of a token, each with its predictor.
+ *
  * B: bytes read in order; R: non-contiguous rows, each with a separate start; S: computing and
  * comparing a score; P: the predictor's separate steps. A down matrix without a row per neuron is
  * read as a whole. */
