@@ -1,6 +1,6 @@
-/* prepare_experts.c: predictors within the experts of one layer. Each expert gets a predictor of
- * its own, fitted on the tokens that chose it, by the code that fits dense layers; kind and rank
- * are the same for all experts of a layer, because their tensors are stacked.
+/* prepare_experts.c: predictors within the experts of one layer. Each expert gets a separate
+ * predictor, fitted on the tokens that chose it by the code that fits dense layers. All experts of
+ * a layer have one kind and one rank, because their tensors are stacked.
  *
  * The rank is the cheapest one of the expert with the most tokens. An expert that few tokens chose
  * has too little data to fit: its bias selects all neurons, so it is computed as in mode exact. */

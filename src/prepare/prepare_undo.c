@@ -100,7 +100,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     int layer = 0, expert;
     pi_status status;
     tensor_role split = model_split_role(t->name, &layer, &expert);
-    if (split != ROLE_COUNT) /* the first one stands for all experts */
+    if (split != ROLE_COUNT) /* the first one represents all experts */
         return expert > 0 || tensor_role_is_predictor(split) ? PI_OK
                                                              : add_experts(l, split, layer, err);
     if (prepare_is_of_experts(l->p->model, t, &layer)) return add_of_experts(l, t, layer, err);

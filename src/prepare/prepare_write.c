@@ -107,7 +107,7 @@ static pi_status add_predictor_tensor(prepare_parts *l, const gguf_tensor *t, te
                             : prepare_add_moved(l, t, t->name, layer, err);
 }
 
-/* A tensor of a single expert: the first one stands for all of a layer. */
+/* A tensor of a single expert: the first one represents all of a layer. */
 static pi_status add_split(prepare_parts *l, tensor_role role, int layer, int expert,
                            pi_error *err) {
     if (expert > 0) return PI_OK;

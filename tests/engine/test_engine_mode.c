@@ -55,7 +55,7 @@ static pi_mode mode_by_cost(const costed_layer *from, uint64_t weights, uint64_t
     return mode;
 }
 
-/* The same for eight experts, of which a token uses two; hot of them are on a GPU. */
+/* As mode_by_cost, for eight experts. A token uses two of them, `hot` of them are on a GPU. */
 static pi_mode mode_of_experts(const costed_layer *from, int hot) {
     enum { N = 8 };
     model_layer l = {.hp = {.n_ff_expert = (int32_t)from->n_ff}};

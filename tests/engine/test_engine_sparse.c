@@ -217,7 +217,7 @@ static void test_types(void **state) {
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-/* Six experts of which a token uses three; each expert has two parts and a rest. */
+/* Six experts, a token uses three; each expert has two parts and a rest. */
 static tiny_model with_experts(const char *kind) {
     tiny_model t = with_predictor(kind);
     t.experts = (tiny_experts){.n = 6, .n_used = 3, .n_ff = 544};
