@@ -188,6 +188,11 @@ static void test_upgrade(void **state) {
         expect_equal(SPLIT_PATH, OUT_PATH, PI_MODE_EXACT, "exact");
         files_undo(OUT_PATH, BACK_PATH);
         assert_true(files_distance(BACK_PATH, PI_MODE_DENSE, 0, SPLIT_PATH) < 1e-9);
+        o.bundles = PI_BUNDLES_ALL;
+        files_prepare(SPLIT_PATH, OUT_PATH, &o);
+        expect_equal(SPLIT_PATH, OUT_PATH, PI_MODE_PREDICT, "predict");
+        files_undo(OUT_PATH, BACK_PATH);
+        assert_true(files_distance(BACK_PATH, PI_MODE_DENSE, 0, SPLIT_PATH) < 1e-9);
         files_undo(SPLIT_PATH, BACK_PATH);
         assert_true(files_distance(BACK_PATH, PI_MODE_DENSE, 0, SPLIT_PATH) < 1e-9);
     }
