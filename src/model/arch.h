@@ -407,6 +407,9 @@ typedef struct arch_row {
 const arch_row *arch_find(const char *name, uint64_t n_bytes);
 int arch_count(void);
 const arch_row *arch_at(int i);
+/* The activation of files without the key hidden_activation. pwri: the file has the magic PWRI;
+ * experts: the original PowerInfer's only mixture of experts is TurboSparse-Mixtral. */
+activation arch_activation(const arch_row *row, bool pwri, bool experts);
 /* Whether a layer has a window, if one of every `period` layers has none; see window_period. */
 bool arch_has_window(const arch_row *row, int period, int layer);
 /* "falcon, llama, qwen2": for messages. */

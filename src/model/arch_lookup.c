@@ -31,6 +31,11 @@ const arch_row *arch_find(const char *name, uint64_t n_bytes) {
     return NULL;
 }
 
+activation arch_activation(const arch_row *row, bool pwri, bool experts) {
+    if (pwri && experts) return ACTIVATION_DRELU;
+    return pwri ? row->pwri_activation : row->default_activation;
+}
+
 bool arch_has_window(const arch_row *row, int period, int layer) {
     return period == 1 || (period > 1 && (row->window_after ? layer : layer + 1) % period != 0);
 }
