@@ -81,8 +81,9 @@ double pi_context_loss(const pi_context *c) {
     double loss = 0;
     if (t->here && o->attn_blocks > 0 && o->attn_blocks == t->attn_blocks) return (double)t->loss;
     for (int i = 0; i < p->model->hp.n_layer; i++) {
-        if (p->ffn[i].mode == PI_MODE_THRESHOLD) loss = (double)s->threshold_loss;
-        if (p->ffn[i].mode != PI_MODE_PREDICT) continue;
+        pi_mode mode = p->experts[i].n_expert ? p->experts[i].mode : p->ffn[i].mode;
+        if (mode == PI_MODE_THRESHOLD) loss = (double)s->threshold_loss;
+        if (mode != PI_MODE_PREDICT) continue;
         return o->set_threshold ? (double)NAN : (double)s->predict_loss;
     }
     return loss;

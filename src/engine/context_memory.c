@@ -127,20 +127,25 @@ static void layout_experts(engine_context *c, scratch_layout *cv) {
     e->active = scratch_take(cv, n_experts, sizeof(int32_t));
     e->uses = scratch_take(cv, (size_t)c->cpu.model->hp.n_layer * n_experts, sizeof(uint64_t));
     e->seen = scratch_take(cv, (size_t)c->cpu.model->hp.n_layer * n_experts, sizeof(int32_t));
-    unsigned in_kinds = 0, down_kinds = 0;
+    unsigned in_kinds = 0, down_kinds = 0, pred_kinds = 0;
     for (int i = 0; i < c->cpu.model->hp.n_layer; i++) {
         in_kinds |= c->cpu.plan->experts[i].in_kinds;
         down_kinds |= c->cpu.plan->experts[i].down_kinds;
+        pred_kinds |= c->cpu.plan->experts[i].pred_kinds;
     }
     for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
         cpu_act_kind kind = (cpu_act_kind)k;
         e->in_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
         e->hidden_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
+        e->pred_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
         if (in_kinds & (1u << k))
             e->in[k] = scratch_take(cv, 1, pair_bytes(c, kind, c->cpu.model->hp.n_embd));
         if (down_kinds & (1u << k))
             e->hidden[k] = scratch_take(cv, 1,
                                         pair_bytes(c, kind, c->cpu.plan->width[BUF_EXPERT_GATE]));
+        if (pred_kinds & (1u << k))
+            e->pred[k] = scratch_take(cv, 1,
+                                      pair_bytes(c, kind, c->cpu.plan->width[BUF_EXPERT_PRED]));
     }
 }
 

@@ -81,6 +81,12 @@ const uint64_t *engine_expert_uses(const engine_context *c, int layer) {
     return c->cpu.experts.uses + (size_t)layer * (size_t)c->cpu.plan->n_expert;
 }
 
+engine_pairs engine_expert_pairs(const engine_context *c) {
+    return (engine_pairs){.n_tokens = c->cpu.ubatch.n_tokens,
+                          .first = c->cpu.experts.first,
+                          .token = c->cpu.experts.token};
+}
+
 /* ---- activity -------------------------------------------------------------------------------- */
 
 pi_status engine_watch(engine_context *c, int n_bins, pi_error *err) {

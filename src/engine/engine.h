@@ -114,6 +114,13 @@ pi_status engine_run_layer(engine_context *c, pi_session *s, int layer, const in
  * the order of the file. Layers whose primary is the GPU count only while activity is watched or
  * experts are adapted. NULL: the layer has no experts. */
 const uint64_t *engine_expert_uses(const engine_context *c, int layer);
+/* The pairs of tokens and experts of the layer that the observer is shown, sorted by expert. */
+typedef struct engine_pairs {
+    int n_tokens;         /* of the ubatch */
+    const int32_t *first; /* [n_expert + 1] first pair of each expert */
+    const int32_t *token; /* [first[n_expert]] of each pair, ascending per expert */
+} engine_pairs;
+engine_pairs engine_expert_pairs(const engine_context *c);
 /* As pi_context_watch, pi_context_watched, pi_context_get_activity. */
 pi_status engine_watch(engine_context *c, int n_bins, pi_error *err);
 uint64_t engine_watched(const engine_context *c);

@@ -92,7 +92,8 @@ static void show_input(const engine_context *c, int index) {
     bool whole = s->op == OP_FFN_DOWN && kernel_of(c, index) == KERNEL_TILED;
     bool pairs = s->op == OP_EXPERTS_DOWN;
     if (s->early) return;
-    if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE && !whole && !pairs)
+    if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE &&
+        s->op != OP_EXPERTS_IN && !whole && !pairs)
         return;
     int n_rows = s->matrix[0].out == BUF_LOGITS ? c->cpu.ubatch.n_out : c->cpu.ubatch.n_tokens;
     if (pairs) n_rows = c->cpu.experts.first[STEP_ARGS(s, experts)->experts->n_expert];

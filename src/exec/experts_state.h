@@ -18,10 +18,11 @@ typedef struct ubatch_experts {
     bool looked;   /* the uses were read after the last ubatch */
     int n_active;
     bool from_norm; /* experts of a single token read what the norm has quantized */
-    /* Quantized inputs and hidden vectors: those of an expert start at byte `at` of the kind's
-     * memory. */
+    /* Quantized inputs, hidden vectors, and hidden vectors of predictors: those of an expert start
+     * at byte `at` of the kind's memory. */
     size_t *in_at[CPU_ACT_KIND_COUNT], *hidden_at[CPU_ACT_KIND_COUNT]; /* [n_expert] */
-    uint8_t *in[CPU_ACT_KIND_COUNT], *hidden[CPU_ACT_KIND_COUNT];
+    size_t *pred_at[CPU_ACT_KIND_COUNT];
+    uint8_t *in[CPU_ACT_KIND_COUNT], *hidden[CPU_ACT_KIND_COUNT], *pred[CPU_ACT_KIND_COUNT];
 } ubatch_experts;
 
 #endif

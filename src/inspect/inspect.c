@@ -63,7 +63,8 @@ static const char *find_activation(const gguf_file *f, gguf_string arch) {
     }
     const arch_row *row = arch_find(arch.data, arch.n_bytes);
     if (!row) return NULL;
-    return activation_name(gguf_is_pwri(f) ? row->pwri_activation : row->default_activation);
+    return activation_name(
+        arch_activation(row, gguf_is_pwri(f), find_arch_key(f, arch, "expert_count") != NULL));
 }
 
 static int64_t find_vocabulary(const gguf_file *f, gguf_string arch) {
@@ -75,11 +76,16 @@ static int64_t find_vocabulary(const gguf_file *f, gguf_string arch) {
     return t ? (int64_t)t->dims[1] : -1;
 }
 
+/* The last two: of all experts, and of one expert in the original PowerInfer's files. */
 int64_t inspect_rank(const gguf_file *f, int64_t layer) {
+    static const char *const names[] = {"fc1", "fc1_exps", "fc1.0"};
     char name[GGUF_MAX_NAME];
-    snprintf(name, sizeof name, "blk.%lld.fc1.weight", (long long)layer);
-    const gguf_tensor *t = gguf_find_tensor(f, name);
-    return t ? (int64_t)t->dims[1] : -1;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "blk.%lld.%s.weight", (long long)layer, names[i]);
+        const gguf_tensor *t = gguf_find_tensor(f, name);
+        if (t) return (int64_t)t->dims[1];
+    }
+    return -1;
 }
 
 static void gather_sparse(const gguf_file *f, inspect_summary *s) {
@@ -175,7 +181,7 @@ static pi_status gather(const gguf_file *f, bool complete, inspect_summary *s, p
     s->tokenizer = find_string(f, "tokenizer.ggml.model");
     s->pre = find_string(f, "tokenizer.ggml.pre");
     s->has_chat_template = gguf_find(f, "tokenizer.chat_template") != NULL;
-    s->has_predictor = gguf_find_tensor(f, "blk.0.fc1.weight") != NULL;
+    s->has_predictor = inspect_rank(f, 0) >= 0;
     s->activation = find_activation(f, arch);
     s->n_layer = arch_number(f, arch, "block_count");
     s->n_embd = arch_number(f, arch, "embedding_length");

@@ -145,7 +145,11 @@ typedef enum tensor_role {
     ROLE_EXPERT_BUNDLE, /* all matrices of an expert together (bundle.h); bound as separate
                            tensors */
     ROLE_EXPERT_DOWN_BIAS,
-    ROLE_EXPERT_PERM,       /* source index of each stored expert */
+    ROLE_EXPERT_PERM, /* source index of each stored expert */
+    ROLE_EXPERT_FC1,  /* predictors within experts: FC1, FC2, FC2_BIAS, FFN_SIGN of each */
+    ROLE_EXPERT_FC2,
+    ROLE_EXPERT_FC2_BIAS,
+    ROLE_EXPERT_SIGN,
     ROLE_EXPERT_DOWN_SCALE, /* of each expert's output; also in EXPERT_DOWN's `scales` */
     ROLE_EXPERT_POST_NORM,  /* of the sum of the experts */
     ROLE_SHARED_ROUTER,     /* weight of the shared expert: the sigmoid of this projection */
@@ -193,7 +197,7 @@ typedef enum arch_dim {
     DIM_ONE,         /* 1: a number */
     DIM_2FF,         /* 2 * n_ff */
     DIM_EMBD_8,      /* n_embd / 8: bytes of one bit per element */
-    DIM_RANK,        /* rank of the layer's predictor: from the file, a multiple of 32 */
+    DIM_RANK,        /* rank of the layer's predictors: from the file */
     DIM_BUNDLE,      /* bytes of a neuron's or an expert's bundle: from the file */
     DIM_EXPERTS,     /* n_expert */
     DIM_UNITS,       /* placement units: n_expert where the layer has experts, otherwise n_ff */
@@ -403,6 +407,9 @@ typedef struct arch_row {
 const arch_row *arch_find(const char *name, uint64_t n_bytes);
 int arch_count(void);
 const arch_row *arch_at(int i);
+/* The activation of files without the key hidden_activation. pwri: the file has the magic PWRI;
+ * experts: the original PowerInfer's only mixture of experts is TurboSparse-Mixtral. */
+activation arch_activation(const arch_row *row, bool pwri, bool experts);
 /* Whether a layer has a window, if one of every `period` layers has none; see window_period. */
 bool arch_has_window(const arch_row *row, int period, int layer);
 /* "falcon, llama, qwen2": for messages. */
@@ -418,7 +425,11 @@ const arch_tensor *arch_tensor_whole(const arch_row *row, tensor_role role);
 bool arch_values_may_differ(const arch_row *row);
 /* Writes the tensor's name in layer `layer` (ignored for global tensors) to `name` ([64]). */
 void arch_tensor_name(const arch_tensor *t, int layer, char name[64]);
+/* Whether tensors of this role belong to a predictor, of a dense layer or within experts. */
+bool tensor_role_is_predictor(tensor_role role);
 const char *tensor_role_name(tensor_role role); /* "ffn_up" */
+/* Whether tensors of this role belong to a predictor, of a dense layer or within experts. */
+bool tensor_role_is_predictor(tensor_role role);
 /* The part of a layer that a tensor belongs to. */
 typedef enum arch_part { PART_ANY, PART_ATTENTION, PART_RECURRENT, PART_FFN } arch_part;
 arch_part tensor_role_part(tensor_role role);

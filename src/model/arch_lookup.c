@@ -31,6 +31,11 @@ const arch_row *arch_find(const char *name, uint64_t n_bytes) {
     return NULL;
 }
 
+activation arch_activation(const arch_row *row, bool pwri, bool experts) {
+    if (pwri && experts) return ACTIVATION_DRELU;
+    return pwri ? row->pwri_activation : row->default_activation;
+}
+
 bool arch_has_window(const arch_row *row, int period, int layer) {
     return period == 1 || (period > 1 && (row->window_after ? layer : layer + 1) % period != 0);
 }
@@ -315,6 +320,10 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_EXPERT_BUNDLE] = "ffn_bundle_exps",
     [ROLE_EXPERT_DOWN_BIAS] = "ffn_down_exps.bias",
     [ROLE_EXPERT_PERM] = "ffn_expert_perm",
+    [ROLE_EXPERT_FC1] = "fc1_exps",
+    [ROLE_EXPERT_FC2] = "fc2_exps",
+    [ROLE_EXPERT_FC2_BIAS] = "fc2_exps.bias",
+    [ROLE_EXPERT_SIGN] = "ffn_sign_exps",
     [ROLE_SHARED_ROUTER] = "ffn_gate_inp_shexp",
     [ROLE_SHARED_GATE] = "ffn_gate_shexp",
     [ROLE_SHARED_UP] = "ffn_up_shexp",
@@ -329,6 +338,11 @@ static const char *const role_names[ROLE_COUNT] = {
 
 const char *tensor_role_name(tensor_role role) {
     return (unsigned)role < ROLE_COUNT ? role_names[role] : "unknown";
+}
+
+bool tensor_role_is_predictor(tensor_role role) {
+    return (role >= ROLE_FC1 && role <= ROLE_FFN_SIGN) ||
+           (role >= ROLE_EXPERT_FC1 && role <= ROLE_EXPERT_SIGN);
 }
 
 arch_part tensor_role_part(tensor_role role) {

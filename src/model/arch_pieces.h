@@ -201,7 +201,17 @@
         SPARSE_TENSOR(ROLE_EXPERT_BUNDLE, "ffn_bundle_exps.weight", DIM_BUNDLE, DIM_EXPERTS,       \
                       TENSOR_RAW),                                                                 \
         EXPERT_MATRIX(ROLE_EXPERT_DOWN_T, "ffn_down_t_exps", DIM_EMBD, DIM_EXPERT_FF,              \
-                      TENSOR_SPARSE)
+                      TENSOR_SPARSE),                                                              \
+        EXPERT_MATRIX(ROLE_EXPERT_FC1, "fc1_exps", DIM_EMBD, DIM_RANK,                             \
+                      TENSOR_SPARSE | TENSOR_UNSCALED),                                            \
+        EXPERT_MATRIX(ROLE_EXPERT_FC2, "fc2_exps", DIM_RANK, DIM_EXPERT_FF,                        \
+                      TENSOR_SPARSE | TENSOR_UNSCALED),                                            \
+        SPARSE_TENSOR(ROLE_EXPERT_FC2_BIAS, "fc2_exps.bias", DIM_EXPERT_FF, DIM_EXPERTS,           \
+                      TENSOR_F32),                                                                 \
+    {                                                                                              \
+        ROLE_EXPERT_SIGN, "blk.%d.ffn_sign_exps", NULL, {DIM_EMBD_8, DIM_EXPERT_FF, DIM_EXPERTS},  \
+            TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_SPARSE | TENSOR_RAW                        \
+    }
 #define ROUTER_OF(select_bias)                                                                     \
     LAYER_MATRIX(ROLE_ROUTER, "ffn_gate_inp", "mlp.gate", DIM_EMBD, DIM_EXPERTS, TENSOR_OPTIONAL), \
         LAYER_VECTOR(ROLE_ROUTER_BIAS, "ffn_gate_inp.bias", "mlp.gate.bias", DIM_EXPERTS,          \

@@ -85,7 +85,8 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
 
 static void read_activation(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
-    hp->activation = gguf_is_pwri(r->file) ? arch->pwri_activation : arch->default_activation;
+    bool experts = find_key(r, "expert_count", key);
+    hp->activation = arch_activation(arch, gguf_is_pwri(r->file), experts);
     const gguf_value *v = find_key(r, "hidden_activation", key);
     if (v && r->status == PI_OK) {
         gguf_string text = {"", 0};

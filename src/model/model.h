@@ -140,6 +140,7 @@ typedef struct model_layer_sparse {
     /* Layers with experts: fraction of tokens that use each expert, non-increasing; NULL:
      * unknown. */
     const float *expert_freq;
+    float expert_active; /* fraction of a chosen expert's neurons that are active; NAN: unknown */
     const int32_t *expert_perm; /* [n_expert], a permutation; NULL: source order */
 } model_layer_sparse;
 
@@ -206,6 +207,8 @@ typedef struct model {
     model_tensor t[ROLE_COUNT]; /* global tensors; OUTPUT is TOKEN_EMBD when tied */
     model_sparse sparse;
     model_tuning tuning;
+    struct model_split *splits; /* [n_splits] joined tensors of single experts (model_split.h) */
+    int n_splits;
     struct lora_set *adapters; /* while the model is opened */
     uint64_t adapters_hash; /* hash of the numbers that were merged into matrices; 0: none were */
     uint64_t n_params, weight_bytes;

@@ -11,6 +11,13 @@
 #include "model_lora.h"
 #include "model_scale.h"
 #include "model_sparse.h"
+#include "model_split.h"
+
+/* Rank of the layer's predictors; 0: not known yet. */
+static int64_t rank_of(const model *m, const model_layer *l) {
+    const model_tensor *fc1 = &l->t[ROLE_EXPERT_FC1];
+    return fc1->n_out ? fc1->n_out / m->hp.n_expert : l->t[ROLE_FC1].n_out;
+}
 
 /* Ranks and the size of a position table come from the file. fc2 has the rank of fc1, which is
  * bound before it, and the second matrix of a low-rank branch has the rank of the first. */
@@ -42,7 +49,7 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_inner = m->hp.n_inner,
                         .n_ssm_head = m->hp.n_ssm_head,
                         .n_ssm_group = m->hp.n_ssm_group,
-                        .n_rank = l ? l->t[ROLE_FC1].n_out : 0};
+                        .n_rank = l ? rank_of(m, l) : 0};
     return arch_dim_size(dim, &sizes);
 }
 
@@ -183,7 +190,9 @@ static const gguf_tensor *find_role(const model *m, tensor_role role, int layer,
     const arch_tensor *row = arch_tensor_of(m->arch, role);
     if (!row) return NULL;
     arch_tensor_name(row, layer, name);
-    return gguf_find_tensor(m->file, name);
+    const gguf_tensor *t = gguf_find_tensor(m->file, name);
+    const model_split *split = t ? NULL : model_find_split(m, role, layer);
+    return split ? &split->all : t;
 }
 
 /* Checks a tensor that the file lacks: it may be optional, or present in another form. */
@@ -300,10 +309,10 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     if (row->flags & TENSOR_PER_LAYER && !model_layer_has(&m->layers[layer].hp, row->role))
         return PI_OK;
     if (row->role == ROLE_SSM_QKVZ && find_role(m, ROLE_SSM_IN, layer, name)) return PI_OK;
-    arch_tensor_name(row, layer, name);
     model_tensor *out = row->flags & TENSOR_PER_LAYER ? &m->layers[layer].t[row->role]
                                                       : &m->t[row->role];
-    const gguf_tensor *t = gguf_find_tensor(m->file, name);
+    const gguf_tensor *t = find_role(m, row->role, layer, name);
+    const model_split *split = model_find_split(m, row->role, layer);
     if (!t) return check_missing(m, row, layer, err);
     pi_status status = check_shape(m, row, layer, t, out, err);
     if (status == PI_OK) status = check_twice(m, row, layer, err);
@@ -316,6 +325,7 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     if (row->flags & TENSOR_RAW) return bind_raw(m, row, t, out, err);
     if (row->flags & TENSOR_F32) return bind_vector(m, t, out, err);
     status = bind_matrix(m, t, out, err);
+    if (status == PI_OK && split && t == &split->all) out->expert_bytes = split->expert_bytes;
     if (status == PI_OK && m->adapters) status = merge_adapters(m, row, layer, t, out, err);
     return status == PI_OK ? read_scale(m, row, layer, out, err) : status;
 }
@@ -555,6 +565,14 @@ int64_t model_layer_units(const model *m, int layer) {
     return l->t[ROLE_ROUTER].data ? m->hp.n_expert : l->hp.n_ff;
 }
 
+/* Whether this is one expert's part of joined tensors. */
+static bool is_split(const model *m, const char *name) {
+    int layer, expert;
+    tensor_role role = model_split_role(name, &layer, &expert);
+    return role != ROLE_COUNT && expert >= 0 && expert < m->hp.n_expert &&
+           model_find_split(m, role, layer);
+}
+
 /* Whether a layer's tensor, named `rest` after "blk.N.", is in the architecture row or has no
  * effect here: scales (see read_scale), ranges for other programs' activation formats, and the
  * rotary tables of very old files. */
@@ -591,6 +609,7 @@ static pi_status refuse_unknown(const model *m, pi_error *err) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);
         int layer, used = 0;
         bool in_layer = sscanf(t->name, "blk.%9d.%n", &layer, &used) == 1 && used > 0;
+        if (is_split(m, t->name)) continue;
         if (!in_layer ? is_known_global(m, t->name)
                       : layer < 0 || layer >= m->hp.n_layer ||
                             is_known(m, &m->layers[layer].hp, t->name + used))
@@ -667,6 +686,7 @@ static pi_status load(model *m, pi_error *err) {
     for (size_t i = 0; i < n_layer; i++) m->layers[i].hp = hps[i];
     mem_free(hps);
     if (status == PI_OK) status = read_vocab_size(m, err);
+    if (status == PI_OK) status = model_join_experts(m, err);
     if (status == PI_OK) status = bind_all(m, err);
     if (status == PI_OK) status = model_bind_sparse(m, err);
     if (status == PI_OK) status = model_read_tuning(m, err);

@@ -208,6 +208,9 @@ static pi_status read_keys(model *m, pi_error *err) {
         status = read_floats(m, SPARSE_KEY_PREDICTOR_DENSITY, 1,
                              offsetof(model_layer_sparse, density), err);
     if (status == PI_OK)
+        status = read_floats(m, SPARSE_KEY_EXPERT_ACTIVE, 1,
+                             offsetof(model_layer_sparse, expert_active), err);
+    if (status == PI_OK)
         status = read_floats(m, SPARSE_KEY_THRESHOLD_CUT, 1e30, offsetof(model_layer_sparse, cut),
                              err);
     return status;
@@ -263,13 +266,14 @@ static pi_status check_perm(const model *m, int layer, tensor_role role, const i
 /* Checks that a predictor has its tensors. Any rank is valid: rows of fc2 in a block type are whole
  * blocks, and types without blocks allow any length. */
 static pi_status check_predictor(model *m, int layer, pi_error *err) {
-    static const tensor_role sign[] = {ROLE_FFN_SIGN}, factors[] = {ROLE_FC1, ROLE_FC2};
+    static const tensor_role of_layer[] = {ROLE_FFN_SIGN, ROLE_FC1, ROLE_FC2};
+    static const tensor_role of_experts[] = {ROLE_EXPERT_SIGN, ROLE_EXPERT_FC1, ROLE_EXPERT_FC2};
     const model_tensor *t = m->layers[layer].t;
     model_layer_sparse *s = &m->layers[layer].sparse;
     char name[64];
     if (s->predictor == PREDICTOR_NONE) return PI_OK;
-    bool is_sign = s->predictor == PREDICTOR_SIGN;
-    const tensor_role *needed = is_sign ? sign : factors;
+    bool is_sign = s->predictor == PREDICTOR_SIGN, experts = t[ROLE_ROUTER].data;
+    const tensor_role *needed = (experts ? of_experts : of_layer) + !is_sign;
     for (int i = 0; i < (is_sign ? 1 : 2); i++) {
         if (t[needed[i]].data) continue;
         role_name(m, needed[i], layer, name);
@@ -283,9 +287,15 @@ static pi_status check_predictor(model *m, int layer, pi_error *err) {
                          "bad predictor: %s: layer %d is of kind sign, which needs n_embd to be a "
                          "multiple of %d, not %d; prepare the model again",
                          gguf_path(m->file), layer, SIGN_MULTIPLE, m->hp.n_embd);
+    if (experts && s->predictor_residual)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "input not supported: %s: the predictors of the experts of layer %d read "
+                         "the residual stream, which this version supports only in dense layers; "
+                         "prepare the model again",
+                         gguf_path(m->file), layer);
     if (is_sign) return PI_OK;
-    int64_t rank = t[ROLE_FC1].n_out;
-    role_name(m, ROLE_FC1, layer, name);
+    int64_t rank = t[needed[0]].n_out / (experts ? m->hp.n_expert : 1);
+    role_name(m, needed[0], layer, name);
     if (rank > MODEL_MAX_DIM)
         return error_set(err, PI_ERR_FORMAT,
                          "bad rank: %s: tensor %s has %lld rows, which must be at most %d; prepare "
@@ -295,14 +305,15 @@ static pi_status check_predictor(model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
-/* Binds the frequencies and the order of experts; experts have no predictors. */
+/* Binds the frequencies and the order of experts, and the predictors within them. */
 static pi_status bind_experts(model *m, int layer, pi_error *err) {
     const model_tensor *t = m->layers[layer].t;
     model_layer_sparse *s = &m->layers[layer].sparse;
-    pi_status status = PI_OK;
+    pi_status status = check_predictor(m, layer, err);
     s->expert_freq = t[ROLE_FFN_FREQ].data;
     s->expert_perm = t[ROLE_EXPERT_PERM].data;
-    if (s->expert_freq) status = check_freq(m, layer, s->expert_freq, m->hp.n_expert, err);
+    if (status == PI_OK && s->expert_freq)
+        status = check_freq(m, layer, s->expert_freq, m->hp.n_expert, err);
     if (status != PI_OK || !s->expert_perm) return status;
     return check_perm(m, layer, ROLE_EXPERT_PERM, s->expert_perm, m->hp.n_expert, err);
 }
@@ -328,9 +339,10 @@ static void assume_original(model *m) {
     for (int i = 0; i < m->hp.n_layer; i++) {
         const model_tensor *t = m->layers[i].t;
         model_layer_sparse *s = &m->layers[i].sparse;
-        if (!t[ROLE_FC1].data && !t[ROLE_FC2].data) continue;
+        bool experts = t[ROLE_EXPERT_FC1].data || t[ROLE_EXPERT_FC2].data;
+        if (!experts && !t[ROLE_FC1].data && !t[ROLE_FC2].data) continue;
         s->predictor = PREDICTOR_RELU_MLP;
-        s->predictor_residual = true;
+        s->predictor_residual = !experts;
     }
 }
 
@@ -339,7 +351,8 @@ pi_status model_bind_sparse(model *m, pi_error *err) {
         .pwri = gguf_is_pwri(m->file), .predict_loss = NAN, .threshold_loss = NAN};
     m->sparse.given = m->sparse.pwri;
     for (int i = 0; i < m->hp.n_layer; i++)
-        m->layers[i].sparse = (model_layer_sparse){.recall = NAN, .density = NAN, .cut = NAN};
+        m->layers[i].sparse = (model_layer_sparse){
+            .recall = NAN, .density = NAN, .cut = NAN, .expert_active = NAN};
     if (m->sparse.pwri) assume_original(m);
     pi_status status = read_keys(m, err);
     if (!m->sparse.pwri && !m->sparse.prepared) return status;

@@ -13,8 +13,10 @@
 #define SPARSE_KEY_PREDICTOR_INPUT   "powerinfer.predictor.input"   /* "normed", "residual" */
 #define SPARSE_KEY_PREDICTOR_RECALL  "powerinfer.predictor.recall"  /* f32, contribution recall */
 #define SPARSE_KEY_PREDICTOR_DENSITY "powerinfer.predictor.density" /* f32, fraction selected */
-#define SPARSE_KEY_THRESHOLD_CUT     "powerinfer.threshold.cut"     /* f32, NaN: none */
-#define SPARSE_KEY_THRESHOLD_LOSS    "powerinfer.threshold.loss"    /* f32, as calibration.loss */
+/* f32: experts: fraction of a chosen expert's neurons that are active; NaN: the layer has none */
+#define SPARSE_KEY_EXPERT_ACTIVE  "powerinfer.expert.active"
+#define SPARSE_KEY_THRESHOLD_CUT  "powerinfer.threshold.cut"  /* f32, NaN: none */
+#define SPARSE_KEY_THRESHOLD_LOSS "powerinfer.threshold.loss" /* f32, as calibration.loss */
 /* the original type of ffn_down per layer, which --undo restores */
 #define SPARSE_KEY_SOURCE_DOWN_TYPE "powerinfer.source.down_type" /* strings */
 /* strings: types of the rows in a layer's bundles (bundle.h), "none" where the part is absent */

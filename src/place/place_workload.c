@@ -31,10 +31,6 @@ typedef struct neuron_bytes {
     uint64_t by[READINGS]; /* bytes of a group by read condition */
 } neuron_bytes;
 
-static bool is_predictor(tensor_role role) {
-    return role == ROLE_FC1 || role == ROLE_FC2 || role == ROLE_FC2_BIAS || role == ROLE_FFN_SIGN;
-}
-
 static bool is_statistic(tensor_role role) {
     return role == ROLE_FFN_FREQ || role == ROLE_FFN_PERM || role == ROLE_EXPERT_PERM;
 }
@@ -88,8 +84,9 @@ static void sum_layer(const model *m, const model_layer *l, pi_mode mode, place_
         if (!tensor->data || is_statistic((tensor_role)role)) continue;
         if (role == ROLE_FFN_CUT && mode != PI_MODE_THRESHOLD) continue;
         bool moves = plan_tensor_moves(l, (tensor_role)role, t);
-        if (is_predictor((tensor_role)role)) {
-            if (mode != PI_MODE_PREDICT) continue;
+        if (tensor_role_is_predictor((tensor_role)role)) {
+            /* predictors within experts stay on the CPU */
+            if (mode != PI_MODE_PREDICT || out->experts) continue;
             out->predictor_bytes += tensor->n_bytes;
             out->always_padding += padding_of(t, tensor);
         } else if (moves && out->experts) {

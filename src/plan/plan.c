@@ -290,16 +290,18 @@ static int64_t width_of_pairs(int64_t n) {
 static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err) {
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
         plan_experts *e = &p->experts[layer];
-        const plan_matrix *all[] = {&e->gate, &e->up, &e->down};
+        const plan_matrix *all[] = {&e->gate, &e->up, &e->fc1, &e->down, &e->fc2};
+        unsigned *const kinds[] = {&e->in_kinds, &e->in_kinds, &e->in_kinds, &e->down_kinds,
+                                   &e->pred_kinds};
         if (!e->n_expert) continue;
-        for (int k = 0; k < 3; k++) {
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
             if (!all[k]->w.data) continue;
-            int form = k == 2 && e->down_rows ? form_of_rows(kernels, all[k]->w.type)
-                                              : form_of(kernels, all[k]->w.type);
+            int form = all[k] == &e->down && e->down_rows ? form_of_rows(kernels, all[k]->w.type)
+                                                          : form_of(kernels, all[k]->w.type);
             if (form < 0) return fail_type(p, all[k], layer, err);
-            *(k < 2 ? &e->in_kinds : &e->down_kinds) |= 1u << form;
+            *kinds[k] |= 1u << form;
             /* a single token uses the norm's quantized output */
-            if (k < 2 && e->norm_step) e->norm_step->act_kinds |= 1u << form;
+            if (kinds[k] == &e->in_kinds && e->norm_step) e->norm_step->act_kinds |= 1u << form;
         }
         if (p->n_expert < e->n_expert) p->n_expert = e->n_expert;
         if (p->n_expert_used < e->n_used) p->n_expert_used = e->n_used;
@@ -307,6 +309,8 @@ static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err)
         if (p->width[BUF_EXPERT_GATE] < e->n_ff)
             p->width[BUF_EXPERT_GATE] = width_of_pairs(e->n_ff);
         p->width[BUF_EXPERT_UP] = p->width[BUF_EXPERT_GATE];
+        if (e->fc1.w.data && p->width[BUF_EXPERT_PRED] < e->fc1.w.n_out)
+            p->width[BUF_EXPERT_PRED] = width_of_pairs(e->fc1.w.n_out);
     }
     return PI_OK;
 }

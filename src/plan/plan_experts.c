@@ -69,6 +69,17 @@ static void set_down(const plan *p, int layer, plan_experts *e) {
     e->down_scales = scales_of(p, layer, role);
 }
 
+static void set_predictor(const plan *p, int layer, const plan_options *o, plan_experts *e) {
+    const model_layer *l = &p->model->layers[layer];
+    e->predictor = l->sparse.predictor;
+    e->score_bias = l->t[ROLE_EXPERT_FC2_BIAS].data;
+    e->threshold = o->set_threshold ? o->threshold : p->model->sparse.predictor_threshold;
+    e->sign = l->t[ROLE_EXPERT_SIGN].data;
+    if (e->predictor == PREDICTOR_SIGN) return;
+    e->fc1 = first_expert(p, layer, ROLE_EXPERT_FC1, ROLE_COUNT, l->sparse.rank, BUF_EXPERT_PRED);
+    e->fc2 = first_expert(p, layer, ROLE_EXPERT_FC2, ROLE_COUNT, e->n_ff, BUF_EXPERT_UP);
+}
+
 static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
     const model_hparams *hp = &p->model->hp;
     const model_tensor *t = tensors_of(p, layer);
@@ -143,6 +154,16 @@ static plan_step *add_input_norm(plan *p, int layer) {
                          own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
 }
 
+/* The scores of a `sign` predictor read the norm's output in int8 form, whatever the experts'
+ * matrices read. */
+static void add_sign_input(plan *p, int layer) {
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_QUANTIZE, layer, BUF_Y);
+    s->slot = PLAN_SLOT_PREDICTOR;
+    plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
+    s->act_kinds = 1u << CPU_ACT_Q8;
+    s->act_width = p->model->hp.n_embd;
+}
+
 static uint64_t bytes_of_all(const plan_experts *e) {
     uint64_t in = (uint64_t)(e->gate.w.data ? 2 : 1) * e->up.w.row_bytes * (uint64_t)e->n_ff;
     return (in + e->down.w.row_bytes * (uint64_t)e->down.w.n_out) * (uint64_t)e->n_expert;
@@ -180,12 +201,17 @@ static void add_sum(plan *p, plan_side side, int layer) {
 }
 
 static void add_cpu_experts(plan *p, int layer) {
-    static const plan_op ops[] = {OP_EXPERTS_GATHER, OP_EXPERTS_IN, OP_EXPERTS_QUANTIZE,
-                                  OP_EXPERTS_DOWN};
     const plan_experts *e = &p->experts[layer];
+    if (e->predictor == PREDICTOR_SIGN) add_sign_input(p, layer);
     add_step(p, SIDE_CPU, OP_GROUP, layer, BUF_Y);
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
-        add_step(p, SIDE_CPU, ops[i], layer, i <= 1 ? BUF_Y : BUF_EXPERT_GATE);
+    add_step(p, SIDE_CPU, OP_EXPERTS_GATHER, layer, BUF_Y);
+    if (e->fc1.w.data) {
+        add_step(p, SIDE_CPU, OP_EXPERTS_FC1, layer, BUF_Y);
+        add_step(p, SIDE_CPU, OP_EXPERTS_QUANTIZE, layer, BUF_EXPERT_PRED);
+    }
+    add_step(p, SIDE_CPU, OP_EXPERTS_IN, layer, BUF_Y);
+    add_step(p, SIDE_CPU, OP_EXPERTS_QUANTIZE, layer, BUF_EXPERT_GATE);
+    add_step(p, SIDE_CPU, OP_EXPERTS_DOWN, layer, BUF_EXPERT_GATE);
     if (e->shared && e->primary == SIDE_CPU)
         add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
     add_sum(p, SIDE_CPU, layer);
@@ -258,7 +284,8 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
     bool early = p->model->arch->has & ARCH_ROUTER_EARLY;
     bool scaled = t[ROLE_ROUTER_SCALE].data;
     describe(p, layer, plan_choose_mode(p->model, layer, options), e);
-    if ((e->mode == PI_MODE_EXACT || e->down_rows) && p->max_part_rows < PLAN_FFN_PART_ROWS)
+    if (e->mode == PI_MODE_PREDICT) set_predictor(p, layer, options, e);
+    if ((e->mode != PI_MODE_DENSE || e->down_rows) && p->max_part_rows < PLAN_FFN_PART_ROWS)
         p->max_part_rows = PLAN_FFN_PART_ROWS;
     if (has_beside(p, layer)) add_beside(p, layer);
     if (scaled) add_scaled_router(p, layer);

@@ -14,6 +14,8 @@
  *   threshold  the same
  *   predict    P + n * S + B(predictor) + n selected * R(gate) + n fires * R(up, down)
  *
+ * In layers with experts these are the experts of a token, each with its predictor.
+ *
  * B: bytes read in order; R: non-contiguous rows, each with a separate start; S: computing and
  * comparing a score; P: the predictor's separate steps. A down matrix without a row per neuron is
  * read as a whole. */
@@ -50,18 +52,30 @@ static const double CACHE_SHARE = 0.5;
 static const double LOSSY_GAIN = 0.9;
 
 static bool can_run(const model *m, const model_layer *l, pi_mode mode) {
+    bool experts = l->t[ROLE_ROUTER].data;
     bool zeros = model_layer_has_zeros(m, (int)(l - m->layers));
     if (m->arch->has & ARCH_FFN_CLAMP) return mode == PI_MODE_DENSE; /* of gate and up together */
     switch (mode) {
     case PI_MODE_EXACT:
         return zeros;
     case PI_MODE_PREDICT:
-        return zeros && l->sparse.predictor != PREDICTOR_NONE && l->t[ROLE_FFN_DOWN_T].data;
+        if (!zeros || l->sparse.predictor == PREDICTOR_NONE) return false;
+        return experts ? !(m->arch->has & ARCH_EXPERT_INPUT) : l->t[ROLE_FFN_DOWN_T].data != NULL;
     case PI_MODE_THRESHOLD:
         return !isnan(l->sparse.cut);
     default:
         return true;
     }
+}
+
+/* Predictors within experts run on the CPU only: layers with experts on a GPU run in `exact`. */
+static bool can_run_placed(const model *m, int layer, pi_mode mode, const plan_options *o) {
+    const model_layer *l = &m->layers[layer];
+    bool experts = l->t[ROLE_ROUTER].data;
+    if (mode == PI_MODE_PREDICT && experts && o->splits &&
+        (o->splits[layer].primary == SIDE_GPU || plan_split_end(&o->splits[layer]) > 0))
+        return false;
+    return can_run(m, l, mode);
 }
 
 /* ---- cost ------------------------------------------------------------------------------------ */
@@ -78,13 +92,42 @@ static double in_order(const model_layer *l, tensor_role role, const read_cost *
     return (double)l->t[role].n_bytes * c->byte;
 }
 
-/* Cost of a fraction of the rows of a tensor with a row per neuron. */
-static double apart(const model_layer *l, tensor_role role, double share, const read_cost *c) {
-    if (!l->t[role].data) return 0;
-    return share * (in_order(l, role, c) + (double)l->hp.n_ff * c->row);
+/* Cost of a fraction of the rows of n neurons, `bytes` in all; 0 bytes: there is no such matrix. */
+static double apart_of(double bytes, double n, double share, const read_cost *c) {
+    return bytes > 0 ? share * (bytes * c->byte + n * c->row) : 0;
 }
 
-static double cost_of(const model_layer *l, pi_mode mode, const read_cost *c) {
+/* Cost of a fraction of the rows of a tensor with a row per neuron. */
+static double apart(const model_layer *l, tensor_role role, double share, const read_cost *c) {
+    return apart_of((double)l->t[role].n_bytes, (double)l->hp.n_ff, share, c);
+}
+
+/* The experts of a token. Gate and up may be one tensor. */
+static double cost_of_experts(const model *m, const model_layer *l, pi_mode mode,
+                              const read_cost *c) {
+    double share = (double)m->hp.n_expert_used / m->hp.n_expert;
+    double n = (double)m->hp.n_expert_used * l->hp.n_ff_expert;
+    double fired = (double)l->sparse.expert_active, selected = (double)l->sparse.density;
+    double half = share * (double)l->t[ROLE_EXPERT_GATE_UP].n_bytes / 2;
+    double gate = half + share * (double)l->t[ROLE_EXPERT_GATE].n_bytes;
+    double up = half + share * (double)l->t[ROLE_EXPERT_UP].n_bytes;
+    double down_t = share * (double)l->t[ROLE_EXPERT_DOWN_T].n_bytes;
+    double cost = share * in_order(l, ROLE_EXPERT_DOWN, c);
+    double first = gate > 0 ? gate : up, second = gate > 0 ? up : 0;
+    if (mode == PI_MODE_DENSE) return cost + (first + second + down_t) * c->byte;
+    if (mode == PI_MODE_PREDICT) {
+        cost += PREDICTOR + n * SCORE + apart_of(first, n, selected, c);
+        cost += share * (in_order(l, ROLE_EXPERT_FC1, c) + in_order(l, ROLE_EXPERT_FC2, c) +
+                         in_order(l, ROLE_EXPERT_SIGN, c));
+        fired = fmin(fired, selected);
+    } else {
+        cost += first * c->byte;
+    }
+    return cost + apart_of(second, n, fired, c) + apart_of(down_t, n, fired, c);
+}
+
+static double cost_of(const model *m, const model_layer *l, pi_mode mode, const read_cost *c) {
+    if (l->t[ROLE_ROUTER].data) return cost_of_experts(m, l, mode, c);
     tensor_role first = l->t[ROLE_FFN_GATE].data ? ROLE_FFN_GATE : ROLE_FFN_UP;
     double fired = fired_share(l), selected = (double)l->sparse.density, cost;
     if (mode == PI_MODE_DENSE)
@@ -110,17 +153,20 @@ static bool loss_allowed(const model *m, pi_mode mode, float max_loss) {
 
 /* Without statistics costs are NaN and all comparisons are false: layers with exact zeros then run
  * `exact`, the others `threshold` if its loss is within the limit. */
-static pi_mode choose_auto(const model *m, const model_layer *l, const plan_options *o) {
+static pi_mode choose_auto(const model *m, int layer, const plan_options *o) {
+    const model_layer *l = &m->layers[layer];
     uint64_t cache = o->cache_bytes ? o->cache_bytes : cpu_last_cache();
     bool cached = (double)m->weight_bytes <= CACHE_SHARE * (double)cache;
     const read_cost *c = cached ? &from_cache : &from_memory;
     pi_mode best = can_run(m, l, PI_MODE_EXACT) ? PI_MODE_EXACT : PI_MODE_DENSE;
-    if (best == PI_MODE_EXACT && cost_of(l, PI_MODE_DENSE, c) < cost_of(l, PI_MODE_EXACT, c))
+    if (best == PI_MODE_EXACT && cost_of(m, l, PI_MODE_DENSE, c) < cost_of(m, l, PI_MODE_EXACT, c))
         best = PI_MODE_DENSE;
-    double limit = LOSSY_GAIN * cost_of(l, best, c);
+    double limit = LOSSY_GAIN * cost_of(m, l, best, c);
     for (int mode = PI_MODE_PREDICT; mode <= PI_MODE_THRESHOLD; mode++) {
-        double cost = cost_of(l, (pi_mode)mode, c);
-        if (!can_run(m, l, (pi_mode)mode) || !loss_allowed(m, (pi_mode)mode, o->max_loss)) continue;
+        double cost = cost_of(m, l, (pi_mode)mode, c);
+        if (!can_run_placed(m, layer, (pi_mode)mode, o) ||
+            !loss_allowed(m, (pi_mode)mode, o->max_loss))
+            continue;
         if (!(cost < limit) && !(isnan(cost) && best == PI_MODE_DENSE)) continue;
         best = (pi_mode)mode;
         limit = cost;
@@ -135,10 +181,11 @@ pi_mode plan_choose_mode(const model *m, int layer, const plan_options *o) {
     pi_mode mode = o->mode;
     if (mode == PI_MODE_AUTO) {
         bool given = m->sparse.given && o->max_loss > 0;
-        if (!given || !can_run(m, l, PI_MODE_PREDICT)) return choose_auto(m, l, o);
+        if (!given || !can_run_placed(m, layer, PI_MODE_PREDICT, o))
+            return choose_auto(m, layer, o);
         mode = PI_MODE_PREDICT;
     }
-    if (can_run(m, l, mode)) return mode;
+    if (can_run_placed(m, layer, mode, o)) return mode;
     return can_run(m, l, PI_MODE_EXACT) ? PI_MODE_EXACT : PI_MODE_DENSE;
 }
 

@@ -32,6 +32,7 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_ROUTER] = "router",
                                                  [BUF_SHARED] = "shared",
                                                  [BUF_EXPERT_IN] = "expert_in",
+                                                 [BUF_EXPERT_PRED] = "expert_pred",
                                                  [BUF_EXPERT_GATE] = "expert_gate",
                                                  [BUF_EXPERT_UP] = "expert_up",
                                                  [BUF_EXPERT_OUT] = "expert_out",
@@ -153,9 +154,15 @@ static void print_route(const print_context *c, const plan_experts *e) {
 static void print_experts_in(const print_context *c, const plan_experts *e) {
     if (e->gate.w.data) print_matrix(&e->gate, c->out);
     print_matrix(&e->up, c->out);
-    if (e->mode != PI_MODE_EXACT) return;
+    if (e->mode == PI_MODE_DENSE) return;
     print_activation(c);
-    fprintf(c->out, " exact");
+    if (e->predictor == PREDICTOR_NONE) {
+        fprintf(c->out, " exact");
+        return;
+    }
+    if (e->fc2.w.data) print_matrix(&e->fc2, c->out);
+    fprintf(c->out, " predict by %s >= %g", predictor_kind_name(e->predictor),
+            (double)e->threshold);
 }
 
 static void print_message(const print_context *c, const plan_step *s, const args_message *a) {

@@ -50,8 +50,9 @@ typedef enum plan_buffer {
     /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by
      * expert. */
     BUF_EXPERT_IN,   /* inputs of experts that several tokens use [n_embd] */
+    BUF_EXPERT_PRED, /* hidden vectors of the experts' predictors [rank] */
     BUF_EXPERT_GATE, /* [n_ff_expert]; after the activation: the hidden vector */
-    BUF_EXPERT_UP,   /* [n_ff_expert] */
+    BUF_EXPERT_UP,   /* [n_ff_expert]; scores of the expert's predictor */
     BUF_EXPERT_OUT,  /* [n_embd] */
     BUF_LOGITS,      /* [n_vocab], one row per wanted row of logits */
     BUF_COUNT
@@ -201,8 +202,9 @@ static inline bool plan_blocks_all(const plan_blocks *b, int n_tokens, int64_t p
 /* The experts of a layer. Matrices are those of the first expert; expert_bytes is the distance to
  * the next. */
 typedef struct plan_experts {
-    pi_mode mode; /* PI_MODE_DENSE, or PI_MODE_EXACT: reads rows of up, and of a down with a row per
-                     neuron, only where activations are not zero */
+    pi_mode mode; /* PI_MODE_DENSE; PI_MODE_EXACT: reads rows of up, and of a down with a row per
+                     neuron, only where activations are not zero; PI_MODE_PREDICT: also rows of gate
+                     only where the expert's predictor selects the neuron */
     int n_expert, n_used, n_group, n_group_used;
     int64_t n_ff;
     expert_gating gating;
@@ -226,6 +228,13 @@ typedef struct plan_experts {
     plan_step *norm_step; /* the CPU's step that quantizes the input of single tokens; NULL: there
                              is none */
     unsigned in_kinds, down_kinds; /* quantized forms that the products read */
+    /* Mode predict: NONE in other modes. */
+    predictor_kind predictor;
+    plan_matrix fc1, fc2;    /* LOWRANK, RELU_MLP: [n_embd, rank], [rank, n_ff] of one expert */
+    const uint8_t *sign;     /* SIGN: [n_expert][n_ff][n_embd / 8] */
+    const float *score_bias; /* [n_expert][n_ff] or NULL */
+    float threshold;         /* neurons with score + bias >= this are computed */
+    unsigned pred_kinds;     /* quantized forms of the predictors' hidden vectors */
 } plan_experts;
 
 /* The recurrent mixer of a layer. Heads of a group share key and query (Mamba-2: B and C). */

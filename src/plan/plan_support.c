@@ -87,9 +87,9 @@ static void need_matrices(check *c, const model *m, int layer, pi_mode mode, pla
     for (int role = 0; role < ROLE_COUNT; role++) {
         const arch_tensor *t = arch_tensor_whole(m->arch, (tensor_role)role);
         const model_tensor *tensor = &l->t[role];
-        bool predicts = role == ROLE_FC1 || role == ROLE_FC2;
+        bool predicts = tensor_role_is_predictor((tensor_role)role);
         if (!tensor->data || tensor->n_out <= 1 || (t && t->flags & TENSOR_RAW)) continue;
-        if (predicts && mode != PI_MODE_PREDICT) continue;
+        if (predicts && (mode != PI_MODE_PREDICT || l->t[ROLE_ROUTER].data)) continue;
         if (plan_tensor_moves(l, (tensor_role)role, t) == (part == PLAN_PART_NEURONS))
             need_matrix(c, (tensor_role)role, tensor->type);
     }

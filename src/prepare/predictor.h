@@ -78,6 +78,9 @@ typedef struct predictor_fit {
 pi_status predictor_fit_layer(pool *p, const predictor_data *data, const predictor_options *options,
                               progress *progress, predictor_fit *out, pi_error *err);
 void predictor_fit_free(predictor_fit *fit);
+/* Whether a is the better of two fits: one that reaches the target; if both do, the cheaper one; if
+ * none does, the closer one. */
+bool predictor_is_better(const predictor_fit *a, const predictor_fit *b, double target);
 
 /* Quality of `fit` on tokens [t0, t1). */
 pi_status predictor_measure(pool *p, const predictor_fit *fit, const predictor_data *data,

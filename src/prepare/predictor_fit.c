@@ -42,13 +42,17 @@ static double selection_cost(const predictor_data *data, const predictor_quality
     return q->selected * (double)data->n_ff * (double)data->gate_row_bytes;
 }
 
-/* Compares two candidates. One that reaches the target is better; if both do, the cheaper; if none
- * does, the closer. */
+/* As predictor_is_better. */
 static bool is_better(double cost_a, double recall_a, double cost_b, double recall_b,
                       double target) {
     bool a = recall_a >= target - recall_slack, b = recall_b >= target - recall_slack;
     if (a != b) return a;
     return a ? cost_a < cost_b : recall_a > recall_b;
+}
+
+bool predictor_is_better(const predictor_fit *a, const predictor_fit *b, double target) {
+    return is_better(a->cost, a->quality.contribution_recall, b->cost,
+                     b->quality.contribution_recall, target);
 }
 
 static size_t row_bytes(quant_type type, int64_t n) {
@@ -449,9 +453,7 @@ static pi_status fit_best(fit_context *c, predictor_fit *out, pi_error *err) {
         predictor_fit fit;
         pi_status status = fit_kind(c, recipes[i].kind, recipes[i].to, &fit, err);
         if (status != PI_OK) return status;
-        bool better = i == 0 || is_better(fit.cost, fit.quality.contribution_recall, out->cost,
-                                          out->quality.contribution_recall, c->options->target);
-        if (better) {
+        if (i == 0 || predictor_is_better(&fit, out, c->options->target)) {
             predictor_fit_free(out);
             *out = fit;
         } else {

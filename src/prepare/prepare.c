@@ -200,8 +200,9 @@ static void note_down_type(preparation *p, int layer) {
  * activations that have zeros. The original converter writes only such files. */
 static bool has_own_predictor(const preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
+    bool rows = l->t[ROLE_FFN_DOWN_T].data || l->t[ROLE_EXPERT_DOWN_T].data;
     return gguf_is_pwri(p->model->file) && !p->thresholds &&
-           l->sparse.predictor != PREDICTOR_NONE && l->t[ROLE_FFN_DOWN_T].data;
+           l->sparse.predictor != PREDICTOR_NONE && rows;
 }
 
 /* The feature of the model that this version cannot prepare; NULL: none. */
@@ -227,14 +228,17 @@ static pi_status open_model(preparation *p, const source *s, pi_error *err) {
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "cannot be prepared yet: %.300s: %s: run the file as it is", p->in_path,
                          unlike);
-    if (p->experts && wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0)
+    bool named = wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0;
+    if (p->experts && named && !prepare_predicts_experts(p->model))
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "no predictors for experts: %.300s: the router chooses among them: "
-                         "prepare without a named predictor sorts them",
-                         p->in_path);
+                         "no predictors within these experts: %.300s: %s: prepare without a named "
+                         "predictor sorts the experts",
+                         p->in_path,
+                         prepare_is_sparse(p->model) ? "their weights multiply their input"
+                                                     : "their activations are never exactly zero");
     size_t n = (size_t)p->model->hp.n_layer;
     p->thresholds = !p->experts && !prepare_is_sparse(p->model);
-    if (p->thresholds && wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0)
+    if (p->thresholds && named)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "no predictor for %s: %.300s: its activations are never exactly zero: "
                          "without a named predictor, small ones are skipped by thresholds",
@@ -371,6 +375,7 @@ static pi_prepare_layer describe(const preparation *p, int layer) {
                             .recall = 1,
                             .contribution_recall = 1,
                             .selected = 1};
+    if (p->experts && prepare_is_sparse(p->model) && l->n > 0) out.density = l->fires;
     if (l->fit.kind != PREDICTOR_NONE) {
         out.density = q->active;
         out.recall = q->recall;

@@ -2,6 +2,7 @@
  *
  *   prepare_text.c       calibration text -> windows of tokens
  *   prepare_layers.c     the windows through one layer after another: active neurons, predictors
+ *   prepare_experts.c    predictors within the experts of a layer
  *   prepare_threshold.c  for models without exact zeros: the loss from zeroing small activations
  *   prepare_spill.c      stores predictors until they are written
  *   prepare_matrix.c     decoding, transposing, permuting matrices, on all threads
@@ -46,6 +47,11 @@ static inline int64_t prepare_text_count(const prepare_text *t) {
     return (int64_t)t->n_windows * t->n_window;
 }
 
+/* The first of them, which are for training. */
+static inline int64_t prepare_text_train(const prepare_text *t) {
+    return (int64_t)(t->n_windows - t->n_held) * t->n_window;
+}
+
 /* ---- matrices -------------------------------------------------------------------------------- */
 
 /* Element type, block, name and conversions of a bound tensor. */
@@ -57,8 +63,12 @@ void prepare_decode_rows(pool *p, const model_tensor *t, const int32_t *order, f
 /* Rows of t, [n_out] of n_in elements, in another type. The scale is not applied. PI_ERR_NOMEM. */
 pi_status prepare_convert_rows(pool *p, const model_tensor *t, quant_type type, void *out,
                                pi_error *err);
-/* |down_i| of every neuron: of column i of ffn_down, or of row i of ffn_down_t. norms: [n_ff] */
-pi_status prepare_down_norms(pool *p, const model_layer *layer, float *norms, pi_error *err);
+/* |down_i| of every neuron: of column i of a down matrix, or of row i of a transposed one. norms:
+ * [n_ff] */
+pi_status prepare_down_norms(pool *p, const model_tensor *down, bool transposed, float *norms,
+                             pi_error *err);
+/* The index-th of n experts' rows of a matrix, with its scale. */
+model_tensor prepare_expert_of(const model_tensor *all, int64_t n, int64_t index);
 /* Transposes t to out, [t->n_in] rows of t->n_out elements in `type`: element (r, k) of t becomes
  * element (k, place[r]); place NULL: r. Elements of types without blocks are copied exactly if the
  * type stays. The scale of t is not applied. n_out must be whole blocks of `type`. PI_ERR_NOMEM. */
@@ -126,6 +136,8 @@ typedef struct preparation {
 
 /* True when the activation gives exact zeros. */
 bool prepare_is_sparse(const model *m);
+/* Whether experts of a mixture may have predictors. */
+bool prepare_predicts_experts(const model *m);
 /* Fills the layers. */
 pi_status prepare_run_layers(preparation *p, pi_error *err);
 /* Profiles one layer for thresholds: magnitudes, freq and order. The caller owns the arrays of
@@ -141,6 +153,23 @@ pi_status prepare_profile_cuts(preparation *p, int layer, const cpu_kernels *ker
 void prepare_magnitudes_free(prepare_magnitudes *h);
 /* Sets the thresholds so that at least this fraction of each layer's activations counts as zero. */
 void prepare_choose_cuts(preparation *p, double share);
+
+/* The tokens that chose each expert of one layer, and their active neurons. */
+typedef struct prepare_experts prepare_experts;
+pi_status prepare_experts_create(preparation *p, int layer, prepare_experts **out, pi_error *err);
+void prepare_experts_free(prepare_experts *x); /* accepts NULL */
+/* Adds the pairs of a ubatch; hidden: a row of ld floats per pair; first_token: of the ubatch.
+ * PI_ERR_NOMEM, PI_ERR_RANGE as active_add. */
+pi_status prepare_experts_add(prepare_experts *x, const engine_pairs *pairs, int64_t first_token,
+                              const float *hidden, int64_t ld, pi_error *err);
+/* Fits the layer's predictors, of the named kind or (PREDICTOR_KIND_COUNT) the cheapest, and stores
+ * them in the spill in the layer's order. input: [n_tokens][n_embd]. */
+pi_status prepare_experts_fit(preparation *p, int layer, const prepare_experts *x,
+                              const float *input, predictor_kind named, progress *report,
+                              pi_error *err);
+/* Measures the input's predictors, which are kept. */
+pi_status prepare_experts_measure(preparation *p, int layer, const prepare_experts *x,
+                                  const float *input, pi_error *err);
 
 /* Moves the layer's fitted arrays to the spill. PI_ERR_IO, PI_ERR_NOMEM. */
 pi_status prepare_spill_fit(preparation *p, int layer, pi_error *err);

@@ -39,8 +39,9 @@ typedef struct layer_run {
     float *gate;      /* [n_ff][n_embd], for fitting */
     float *gate_bias; /* [n_ff] */
     active_set active;
-    int64_t n_fired, n_computed;                /* neurons of the experts of the current layer */
-    int64_t n_ff;                               /* of the current layer */
+    prepare_experts *pairs;      /* experts with predictors; NULL: none in the current layer */
+    int64_t n_fired, n_computed; /* neurons of the experts of the current layer */
+    int64_t n_ff;                /* of the current layer */
     int64_t next_input, next_hidden, next_kept; /* tokens seen */
     pi_status seen;                             /* the observer's status */
     pi_error seen_err;
@@ -48,6 +49,10 @@ typedef struct layer_run {
 
 bool prepare_is_sparse(const model *m) {
     return model_has_zeros(m->hp.activation);
+}
+
+bool prepare_predicts_experts(const model *m) {
+    return prepare_is_sparse(m) && !(m->arch->has & (ARCH_EXPERT_INPUT | ARCH_FFN_CLAMP));
 }
 
 static const model_layer *layer_of(const preparation *p, int layer) {
@@ -59,16 +64,12 @@ static tensor_role gate_role(const model_layer *l) {
     return l->t[ROLE_FFN_GATE].data ? ROLE_FFN_GATE : ROLE_FFN_UP;
 }
 
-static int64_t n_train(const preparation *p) {
-    return (int64_t)(p->text.n_windows - p->text.n_held) * p->text.n_window;
-}
-
 /* ---- watching -------------------------------------------------------------------------------- */
 
 /* Index of token t in the sample, whose i-th token is training token i * n / n_sample; -1: not in
  * the sample. */
 static int64_t sample_place(const layer_run *r, int64_t t) {
-    int64_t n = n_train(r->p), i = (t * r->n_sample + n - 1) / n;
+    int64_t n = prepare_text_train(&r->p->text), i = (t * r->n_sample + n - 1) / n;
     return i < r->n_sample && i * n / r->n_sample == t ? i : -1;
 }
 
@@ -83,7 +84,7 @@ static void see_input(layer_run *r, const float *x, int64_t ldx, int n_rows) {
 }
 
 static void see_kept(layer_run *r, const float *x, int64_t ldx, int n_rows) {
-    int64_t n_embd = r->p->model->hp.n_embd, first = n_train(r->p);
+    int64_t n_embd = r->p->model->hp.n_embd, first = prepare_text_train(&r->p->text);
     for (int i = 0; i < n_rows; i++, r->next_kept++)
         if (r->next_kept >= first)
             memcpy(r->kept + (r->next_kept - first) * n_embd, x + i * ldx,
@@ -101,16 +102,22 @@ static void see_hidden(layer_run *r, const float *h, int64_t ldh, int n_rows) {
     r->next_hidden += n_rows;
 }
 
-/* Hidden vectors of experts. */
+/* Hidden vectors of experts, a row per pair of a token and an expert. The tokens are the last ones
+ * whose input was seen. */
 static void see_experts(layer_run *r, int64_t n_ff, const float *h, int64_t ldh, int n_rows) {
     for (int i = 0; i < n_rows; i++)
         for (int64_t k = 0; k < n_ff; k++) r->n_fired += h[i * ldh + k] != 0;
     r->n_computed += n_rows * n_ff;
+    if (!r->pairs || r->seen != PI_OK) return;
+    const engine_pairs pairs = engine_expert_pairs(r->context);
+    r->seen = prepare_experts_add(r->pairs, &pairs, r->next_input - pairs.n_tokens, h, ldh,
+                                  &r->seen_err);
 }
 
 static void observe(void *user, const plan_step *step, const float *x, int64_t ldx, int n_rows) {
     layer_run *r = user;
     tensor_role role = step->matrix[0].role;
+    if (step->op == OP_EXPERTS_IN) see_input(r, x, ldx, n_rows);
     if (step->op == OP_EXPERTS_DOWN)
         see_experts(r, STEP_ARGS(step, experts)->experts->n_ff, x, ldx, n_rows);
     if (r->p->experts) return;
@@ -136,7 +143,8 @@ static bool fits_predictors(const model *m) {
 
 static bool wants_fit(const preparation *p) {
     const char *name = p->options->predictor;
-    if (p->experts || p->thresholds || (name && strcmp(name, "none") == 0)) return false;
+    if (p->experts && !prepare_predicts_experts(p->model)) return false;
+    if (p->thresholds || (name && strcmp(name, "none") == 0)) return false;
     return (name && strcmp(name, "auto") != 0) || fits_predictors(p->model);
 }
 
@@ -160,7 +168,7 @@ static pi_status allocate(layer_run *r, pi_error *err) {
     for (int l = 0; l < p->model->hp.n_layer; l++)
         if (layer_of(p, l)->hp.n_ff > n_ff) n_ff = layer_of(p, l)->hp.n_ff;
     int n_kept = count_kept(p);
-    bool fit = wants_fit(p) && n_kept < p->model->hp.n_layer, ok = true;
+    bool fit = wants_fit(p) && (p->experts || n_kept < p->model->hp.n_layer), ok = true;
     size_t total = 0;
     r->x = take_floats(n_tokens, n_embd, &total);
     r->down_norm = take_floats(1, n_ff, &total);
@@ -171,19 +179,20 @@ static pi_status allocate(layer_run *r, pi_error *err) {
         r->gate_bias = take_floats(1, n_ff, &total);
         ok = r->input && r->gate && r->gate_bias;
     }
-    if (ok && n_kept > 0) {
-        r->kept = take_floats(n_tokens - n_train(p), n_embd, &total);
+    if (ok && n_kept > 0 && !p->experts) {
+        r->kept = take_floats(n_tokens - prepare_text_train(&p->text), n_embd, &total);
         ok = r->kept;
     }
     if (ok && p->thresholds) {
-        r->n_sample = n_train(p) < CUT_SAMPLE ? n_train(p) : CUT_SAMPLE;
+        r->n_sample = prepare_text_train(&p->text) < CUT_SAMPLE ? prepare_text_train(&p->text)
+                                                                : CUT_SAMPLE;
         r->sample = take_floats(r->n_sample, n_embd, &total);
         r->hidden = take_floats(r->n_sample, n_ff, &total);
         ok = r->sample && r->hidden;
     }
     if (!ok) return error_nomem(err, total, "calibration");
-    if (!p->thresholds && !p->experts && !fits_predictors(p->model) &&
-        n_kept < p->model->hp.n_layer)
+    bool predicts = p->experts ? prepare_predicts_experts(p->model) : !p->thresholds;
+    if (predicts && !fits_predictors(p->model) && n_kept < p->model->hp.n_layer)
         notify(&p->notifier, "no predictors: n_embd %d is not a multiple of %d",
                p->model->hp.n_embd, PREDICTOR_BLOCK);
     notify(&p->notifier,
@@ -196,6 +205,7 @@ static pi_status allocate(layer_run *r, pi_error *err) {
 
 static void release(layer_run *r) {
     active_free(&r->active);
+    prepare_experts_free(r->pairs);
     engine_session_destroy(r->session);
     engine_context_destroy(r->context);
     mem_free(r->x);
@@ -278,8 +288,9 @@ static pi_status fit_layer(layer_run *r, int layer, pi_error *err) {
     for (int64_t i = 0; bias && i < r->n_ff; i++) r->gate_bias[i] = bias[out->order[i]];
     predictor_data data = {.n_embd = r->p->model->hp.n_embd,
                            .n_ff = r->n_ff,
-                           .n_train = n_train(r->p),
-                           .n_held = prepare_text_count(&r->p->text) - n_train(r->p),
+                           .n_train = prepare_text_train(&r->p->text),
+                           .n_held = prepare_text_count(&r->p->text) -
+                                     prepare_text_train(&r->p->text),
                            .x = r->input,
                            .gate = r->gate,
                            .gate_bias = bias ? r->gate_bias : NULL,
@@ -327,9 +338,9 @@ static pi_status decode_kept(const layer_run *r, int layer, predictor_fit *out, 
 /* Quality of the predictor on held-out tokens, measured as for fitted predictors. */
 static pi_status measure_kept(layer_run *r, int layer, pi_error *err) {
     predictor_fit *out = &r->p->layers[layer].fit, decoded;
-    int64_t n_held = prepare_text_count(&r->p->text) - n_train(r->p);
+    int64_t n_held = prepare_text_count(&r->p->text) - prepare_text_train(&r->p->text);
     active_set held = r->active;
-    held.start += n_train(r->p);
+    held.start += prepare_text_train(&r->p->text);
     held.n_tokens = n_held;
     predictor_data data = {.n_embd = r->p->model->hp.n_embd,
                            .n_ff = r->n_ff,
@@ -390,14 +401,20 @@ static void choose_experts_down(const layer_run *r, int layer) {
            out->transposes ? "ffn_down_exps is transposed" : "too many to transpose ffn_down_exps");
 }
 
-/* Counts how often the router chose each expert, and orders the experts by it. */
+/* Counts how often the router chose each expert, orders the experts by it, and fits predictors
+ * within them. */
 static pi_status profile_experts(layer_run *r, int layer, pi_error *err) {
     prepare_layer *out = &r->p->layers[layer];
     int64_t n = r->p->model->hp.n_expert, n_tokens = prepare_text_count(&r->p->text);
+    bool kept = out->keeps_predictor, fit = wants_fit(r->p) && !kept;
     if (!layer_of(r->p, layer)->t[ROLE_ROUTER].data) return run_windows(r, layer, 1, err);
     r->n_fired = r->n_computed = 0;
+    prepare_experts_free(r->pairs);
+    r->pairs = NULL;
     pi_status status = give_layer(out, n, err);
-    if (status == PI_OK) status = run_windows(r, layer, 1, err);
+    if (status == PI_OK && (fit || kept))
+        status = prepare_experts_create(r->p, layer, &r->pairs, err);
+    if (status == PI_OK) status = run_windows(r, layer, fit ? 1 - fit_share : 1, err);
     if (status != PI_OK) return status;
     choose_experts_down(r, layer);
     float freq[MODEL_MAX_EXPERTS];
@@ -408,6 +425,13 @@ static pi_status profile_experts(layer_run *r, int layer, pi_error *err) {
         out->freq[i] = freq[out->order[i]];
         out->density += (double)out->freq[i] / (double)n;
     }
+    fit_progress at = {r, layer};
+    progress steps = {.fn = step_fit, .user = &at};
+    if (status == PI_OK && kept)
+        status = prepare_experts_measure(r->p, layer, r->pairs, r->input, err);
+    if (status != PI_OK || !fit) return status;
+    status = prepare_experts_fit(r->p, layer, r->pairs, r->input, kind_of(r->p->options->predictor),
+                                 &steps, err);
     return status;
 }
 
@@ -426,7 +450,10 @@ static pi_status run_layer(layer_run *r, int layer, pi_error *err) {
         out->cut_weight = mem_calloc((size_t)r->n_ff, sizeof *out->cut_weight);
         if (!out->cut_weight) status = error_nomem(err, (size_t)r->n_ff * 4, "factors of neurons");
     }
-    if (status == PI_OK) status = prepare_down_norms(r->p->pool, l, r->down_norm, err);
+    bool transposed = l->t[ROLE_FFN_DOWN_T].data;
+    const model_tensor *down = &l->t[transposed ? ROLE_FFN_DOWN_T : ROLE_FFN_DOWN];
+    if (status == PI_OK)
+        status = prepare_down_norms(r->p->pool, down, transposed, r->down_norm, err);
     if (status == PI_OK) status = run_windows(r, layer, fit ? 1 - fit_share : 1, err);
     if (status != PI_OK) return status;
     if (r->p->thresholds) {

@@ -147,11 +147,10 @@ static pi_status give_tiles(column_job *job, size_t tile_elems, pi_error *err) {
     return job->tiles ? PI_OK : error_nomem(err, n_bytes, "tiles of a matrix");
 }
 
-pi_status prepare_down_norms(pool *p, const model_layer *layer, float *norms, pi_error *err) {
-    bool transposed = layer->t[ROLE_FFN_DOWN_T].data != NULL;
-    const model_tensor *t = &layer->t[transposed ? ROLE_FFN_DOWN_T : ROLE_FFN_DOWN];
-    column_job job = {.pool = p, .t = t, .n_columns = columns_of(t), .norms = norms};
-    pi_status status = give_tiles(&job, (size_t)(transposed ? t->n_in : job.n_columns), err);
+pi_status prepare_down_norms(pool *p, const model_tensor *down, bool transposed, float *norms,
+                             pi_error *err) {
+    column_job job = {.pool = p, .t = down, .n_columns = columns_of(down), .norms = norms};
+    pi_status status = give_tiles(&job, (size_t)(transposed ? down->n_in : job.n_columns), err);
     if (status != PI_OK) return status;
     pool_run(p, pool_size(p), transposed ? norm_rows : norm_columns, &job);
     mem_free(job.tiles);

@@ -19,6 +19,7 @@ static bool is_own_key(gguf_string key) {
         SPARSE_KEY_CALIBRATION_LOSS, SPARSE_KEY_PREDICTOR_KIND,     SPARSE_KEY_PREDICTOR_INPUT,
         SPARSE_KEY_PREDICTOR_RECALL, SPARSE_KEY_PREDICTOR_DENSITY,  SPARSE_KEY_THRESHOLD_CUT,
         SPARSE_KEY_THRESHOLD_LOSS,   SPARSE_KEY_SOURCE_DOWN_TYPE,   SPARSE_KEY_PREDICTOR_THRESHOLD,
+        SPARSE_KEY_EXPERT_ACTIVE,
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (gguf_string_is(key, keys[i])) return true;
@@ -260,15 +261,6 @@ static pi_status put_down(prepare_parts *l, const prepare_part *item, pi_error *
     return status;
 }
 
-/* One expert's rows of a matrix. */
-static model_tensor expert_of(const model_tensor *all, int64_t n, int64_t index) {
-    model_tensor expert = *all;
-    expert.data = (const uint8_t *)all->data + (size_t)index * all->expert_bytes;
-    expert.n_out = all->n_out / n;
-    expert.n_bytes = all->n_bytes / (size_t)n;
-    return expert;
-}
-
 /* Experts' down transposed to the other form, in the output's order. */
 static pi_status put_experts_down(prepare_parts *l, const prepare_part *item, pi_error *err) {
     const prepare_layer *layer = &l->p->layers[item->layer];
@@ -279,7 +271,7 @@ static pi_status put_experts_down(prepare_parts *l, const prepare_part *item, pi
     if (!bytes) return error_nomem(err, n_bytes, "a transposed matrix");
     pi_status status = PI_OK;
     for (int64_t i = 0; i < layer->n && status == PI_OK; i++) {
-        const model_tensor expert = expert_of(all, layer->n, layer->order[i]);
+        const model_tensor expert = prepare_expert_of(all, layer->n, layer->order[i]);
         status = prepare_transpose(l->p->pool, &expert, NULL, item->type, bytes, err);
         if (status == PI_OK) status = put_bytes(l, bytes, n_bytes, err);
     }
@@ -298,7 +290,7 @@ static pi_status gather_expert(preparation *p, const prepare_part *item, int64_t
         if (part->n_bytes == 0) continue;
         bool turned = !t[part->role].data;
         const model_tensor *all = &t[turned ? ROLE_EXPERT_DOWN : part->role];
-        const model_tensor expert = expert_of(all, n, index);
+        const model_tensor expert = prepare_expert_of(all, n, index);
         if (!turned) memcpy(out + part->at, expert.data, part->n_bytes);
         if (!turned) continue;
         pi_status status = prepare_transpose(p->pool, &expert, NULL, part->type, out + part->at,
@@ -373,8 +365,7 @@ static pi_status put_part(prepare_parts *l, const prepare_part *item, pi_error *
 static bool is_predictor(const prepare_part *item, const preparation *p) {
     int layer;
     const arch_tensor *row = prepare_find_role(p->model, item->name, &layer);
-    return row && (row->role == ROLE_FC1 || row->role == ROLE_FC2 || row->role == ROLE_FC2_BIAS ||
-                   row->role == ROLE_FFN_SIGN);
+    return row && tensor_role_is_predictor(row->role);
 }
 
 static pi_status declare(prepare_parts *l, pi_error *err) {

@@ -70,7 +70,10 @@ static pi_status give(preparation *p, void **data, size_t row_bytes, int64_t row
 pi_status prepare_spill_fit(preparation *p, int layer, pi_error *err) {
     prepare_layer *l = &p->layers[layer];
     predictor_fit *fit = &l->fit;
-    int64_t n_embd = p->model->hp.n_embd, n_ff = p->model->layers[layer].hp.n_ff;
+    const model_layer *m = &p->model->layers[layer];
+    bool experts = m->t[ROLE_ROUTER].data; /* arrays of all experts */
+    int64_t n = experts ? p->model->hp.n_expert : 1, n_embd = p->model->hp.n_embd;
+    int64_t n_ff = n * (experts ? m->hp.n_ff_expert : m->hp.n_ff);
     size_t row1 = 0, row2 = 0;
     if (fit->kind == PREDICTOR_NONE) return PI_OK;
     pi_status status = p->spill ? PI_OK : open_spill(p, err);
@@ -80,7 +83,7 @@ pi_status prepare_spill_fit(preparation *p, int layer, pi_error *err) {
     void *bias = fit->bias, *sign = fit->sign;
     fit->bias = NULL;
     fit->sign = NULL;
-    status = give(p, &fit->fc1, row1, fit->rank, &l->at.fc1, err);
+    status = give(p, &fit->fc1, row1, n * fit->rank, &l->at.fc1, err);
     if (status == PI_OK) status = give(p, &fit->fc2, row2, n_ff, &l->at.fc2, err);
     if (status == PI_OK) status = give(p, &sign, (size_t)n_embd / 8, n_ff, &l->at.sign, err);
     if (status == PI_OK) status = give(p, &bias, sizeof(float), n_ff, &l->at.bias, err);

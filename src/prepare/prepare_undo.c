@@ -9,6 +9,7 @@
 
 #include "cpu_topology.h"
 #include "mem.h"
+#include "model_split.h"
 #include "prepare.h"
 #include "quant_mix.h"
 #include "sparse_keys.h"
@@ -96,8 +97,12 @@ static pi_status add_of_experts(prepare_parts *l, const gguf_tensor *t, int laye
 }
 
 static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
-    int layer = 0;
+    int layer = 0, expert;
     pi_status status;
+    tensor_role split = model_split_role(t->name, &layer, &expert);
+    if (split != ROLE_COUNT) /* the first one represents all experts */
+        return expert > 0 || tensor_role_is_predictor(split) ? PI_OK
+                                                             : add_experts(l, split, layer, err);
     if (prepare_is_of_experts(l->p->model, t, &layer)) return add_of_experts(l, t, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     char name[GGUF_MAX_NAME];
@@ -117,6 +122,10 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FC2:
     case ROLE_FC2_BIAS:
     case ROLE_FFN_SIGN:
+    case ROLE_EXPERT_FC1:
+    case ROLE_EXPERT_FC2:
+    case ROLE_EXPERT_FC2_BIAS:
+    case ROLE_EXPERT_SIGN:
         return PI_OK;
     case ROLE_FFN_GATE_BIAS:
     case ROLE_FFN_UP_BIAS:

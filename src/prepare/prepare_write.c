@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "mem.h"
+#include "model_split.h"
 #include "prepare.h"
 #include "sparse_keys.h"
 
@@ -18,15 +19,16 @@ static gguf_string text_of(const char *s) {
     return (gguf_string){.data = s, .n_bytes = strlen(s)};
 }
 
-/* One value per layer, in the order of the model. */
+/* Kind, input, recall and density of the predictors, thresholds, and the fraction of active neurons
+ * within experts; one value per layer, in the order of the model. */
 static pi_status put_layer_keys(const preparation *p, pi_error *err) {
     size_t n = (size_t)p->model->hp.n_layer;
-    gguf_string *texts = mem_calloc(3 * n, sizeof *texts);
-    float *numbers = mem_calloc(3 * n, sizeof *numbers);
+    gguf_string *texts = mem_calloc(2 * n, sizeof *texts);
+    float *numbers = mem_calloc(4 * n, sizeof *numbers);
     if (!texts || !numbers) {
         mem_free(texts);
         mem_free(numbers);
-        return error_nomem(err, n * (3 * sizeof *texts + 3 * sizeof *numbers), "keys of layers");
+        return error_nomem(err, n * (2 * sizeof *texts + 4 * sizeof *numbers), "keys of layers");
     }
     for (size_t i = 0; i < n; i++) {
         const prepare_layer *l = &p->layers[i];
@@ -35,10 +37,10 @@ static pi_status put_layer_keys(const preparation *p, pi_error *err) {
         bool residual = l->keeps_predictor && old->predictor_residual;
         texts[i] = text_of(predictor_kind_name(l->fit.kind));
         texts[n + i] = text_of(residual ? "residual" : "normed");
-        texts[2 * n + i] = text_of(quant_find((uint32_t)p->source_down_type[i])->name);
         numbers[i] = predicts ? (float)l->fit.quality.contribution_recall : NAN;
         numbers[n + i] = predicts ? (float)l->fit.quality.selected : NAN;
         numbers[2 * n + i] = l->cut;
+        numbers[3 * n + i] = p->experts && l->n > 0 ? (float)l->fires : NAN;
     }
     gguf_put_strings(p->writer, SPARSE_KEY_PREDICTOR_KIND, texts, n);
     gguf_put_strings(p->writer, SPARSE_KEY_PREDICTOR_INPUT, texts + n, n);
@@ -46,16 +48,17 @@ static pi_status put_layer_keys(const preparation *p, pi_error *err) {
     gguf_put_array(p->writer, SPARSE_KEY_PREDICTOR_DENSITY, GGUF_F32, numbers + n, n);
     if (p->thresholds)
         gguf_put_array(p->writer, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, numbers + 2 * n, n);
-    gguf_put_strings(p->writer, SPARSE_KEY_SOURCE_DOWN_TYPE, texts + 2 * n, n);
+    if (p->experts)
+        gguf_put_array(p->writer, SPARSE_KEY_EXPERT_ACTIVE, GGUF_F32, numbers + 3 * n, n);
     mem_free(texts);
     mem_free(numbers);
     return PI_OK;
 }
 
-/* The original type of the experts' down, if it is or was transposed. */
+/* The original types of down. Experts' types are needed only if their down is or was transposed. */
 static pi_status put_source_types(const preparation *p, pi_error *err) {
     size_t n = (size_t)p->model->hp.n_layer;
-    bool any = false;
+    bool any = !p->experts;
     gguf_string *names = mem_calloc(n, sizeof *names);
     if (!names) return error_nomem(err, n * sizeof *names, "keys of layers");
     for (size_t i = 0; i < n; i++) {
@@ -78,7 +81,9 @@ static pi_status put_keys(const preparation *p, pi_error *err) {
     for (int i = 0; i < p->model->hp.n_layer; i++) keeps = keeps || p->layers[i].keeps_predictor;
     const gguf_value *threshold = gguf_find(p->model->file, SPARSE_KEY_PREDICTOR_THRESHOLD);
     if (keeps && threshold) gguf_put_value(w, threshold);
-    pi_status status = p->experts ? put_source_types(p, err) : put_layer_keys(p, err);
+    bool layers = !p->experts || prepare_is_sparse(p->model);
+    pi_status status = layers ? put_layer_keys(p, err) : PI_OK;
+    if (status == PI_OK) status = put_source_types(p, err);
     return status == PI_OK ? prepare_put_bundle_keys(p, err) : status;
 }
 
@@ -102,12 +107,25 @@ static pi_status add_predictor_tensor(prepare_parts *l, const gguf_tensor *t, te
                             : prepare_add_moved(l, t, t->name, layer, err);
 }
 
+/* A tensor of a single expert: the first one represents all of a layer. */
+static pi_status add_split(prepare_parts *l, tensor_role role, int layer, int expert,
+                           pi_error *err) {
+    if (expert > 0) return PI_OK;
+    if (!tensor_role_is_predictor(role)) return prepare_add_experts(l, role, layer, err);
+    if (!l->p->layers[layer].keeps_predictor) return PI_OK;
+    const gguf_tensor *all = &model_find_split(l->p->model, role, layer)->all;
+    return prepare_add_moved(l, all, all->name, layer, err);
+}
+
 static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
-    int layer = 0;
+    int layer = 0, expert;
+    tensor_role split = model_split_role(t->name, &layer, &expert);
+    if (split != ROLE_COUNT) return add_split(l, split, layer, expert, err);
     if (prepare_is_of_experts(l->p->model, t, &layer)) return add_of_experts(l, t, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
-    bool statistic = row && (row->role == ROLE_FFN_FREQ || row->role == ROLE_EXPERT_PERM);
-    if (l->p->experts && !statistic) return prepare_add_copy(l, t, t->name, err);
+    bool found = row && (row->role == ROLE_FFN_FREQ || row->role == ROLE_EXPERT_PERM ||
+                         (row->role >= ROLE_EXPERT_FC1 && row->role <= ROLE_EXPERT_SIGN));
+    if (l->p->experts && !found) return prepare_add_copy(l, t, t->name, err);
     if (!row) {
         char name[GGUF_MAX_NAME];
         prepare_rename(t->name, ".ffn_down.scale", ".ffn_down_t.scale", name);
@@ -123,6 +141,10 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     case ROLE_FC2:
     case ROLE_FC2_BIAS:
     case ROLE_FFN_SIGN:
+    case ROLE_EXPERT_FC1: /* moved like the experts */
+    case ROLE_EXPERT_FC2:
+    case ROLE_EXPERT_FC2_BIAS:
+    case ROLE_EXPERT_SIGN:
         return add_predictor_tensor(l, t, row->role, layer, err);
     case ROLE_FFN_GATE_BIAS:
     case ROLE_FFN_UP_BIAS:
@@ -150,35 +172,41 @@ static pi_status add_vector(prepare_parts *l, tensor_role role, int layer, quant
     return prepare_add_part(l, &item, err);
 }
 
-/* dims[1] 0: a vector. */
+/* Ends at the first dimension of 0. */
 static pi_status add_spilled(prepare_parts *l, tensor_role role, int layer, quant_type type,
-                             const int64_t dims[2], uint64_t at, pi_error *err) {
+                             const int64_t dims[3], uint64_t at, pi_error *err) {
     prepare_part item = prepare_name_part(l->p, PART_SPILLED, role, layer);
     item.type = type;
-    item.n_dims = dims[1] ? 2 : 1;
-    item.dims[0] = (uint64_t)dims[0];
-    item.dims[1] = (uint64_t)dims[1];
+    for (item.n_dims = 0; item.n_dims < 3 && dims[item.n_dims]; item.n_dims++)
+        item.dims[item.n_dims] = (uint64_t)dims[item.n_dims];
     item.at = at;
     return prepare_add_part(l, &item, err);
 }
 
 static pi_status add_fitted(prepare_parts *l, int layer, pi_error *err) {
     const prepare_layer *found = &l->p->layers[layer];
+    const model_layer *m = &l->p->model->layers[layer];
     const predictor_fit *fit = &found->fit;
-    int64_t n_embd = l->p->model->hp.n_embd, n_ff = l->p->model->layers[layer].hp.n_ff;
-    const int64_t fc1[] = {n_embd, fit->rank}, fc2[] = {fit->rank, n_ff};
-    const int64_t sign[] = {n_embd / 8, n_ff}, bias[] = {n_ff, 0};
+    bool experts = m->t[ROLE_ROUTER].data;
+    int64_t n_embd = l->p->model->hp.n_embd, n_ff = experts ? m->hp.n_ff_expert : m->hp.n_ff;
+    int64_t n = experts ? l->p->model->hp.n_expert : 0;
+    const int64_t fc1[] = {n_embd, fit->rank, n}, fc2[] = {fit->rank, n_ff, n};
+    const int64_t sign[] = {n_embd / 8, n_ff, n}, bias[] = {n_ff, n, 0};
     pi_status status = PI_OK;
     if (fit->kind == PREDICTOR_NONE || found->keeps_predictor) return PI_OK;
     if (fit->kind == PREDICTOR_SIGN) {
-        status = add_spilled(l, ROLE_FFN_SIGN, layer, QUANT_I8, sign, found->at.sign, err);
+        status = add_spilled(l, experts ? ROLE_EXPERT_SIGN : ROLE_FFN_SIGN, layer, QUANT_I8, sign,
+                             found->at.sign, err);
     } else {
-        status = add_spilled(l, ROLE_FC1, layer, fit->type_fc1, fc1, found->at.fc1, err);
+        status = add_spilled(l, experts ? ROLE_EXPERT_FC1 : ROLE_FC1, layer, fit->type_fc1, fc1,
+                             found->at.fc1, err);
         if (status == PI_OK)
-            status = add_spilled(l, ROLE_FC2, layer, fit->type_fc2, fc2, found->at.fc2, err);
+            status = add_spilled(l, experts ? ROLE_EXPERT_FC2 : ROLE_FC2, layer, fit->type_fc2, fc2,
+                                 found->at.fc2, err);
     }
     if (status != PI_OK) return status;
-    return add_spilled(l, ROLE_FC2_BIAS, layer, QUANT_F32, bias, found->at.bias, err);
+    return add_spilled(l, experts ? ROLE_EXPERT_FC2_BIAS : ROLE_FC2_BIAS, layer, QUANT_F32, bias,
+                       found->at.bias, err);
 }
 
 static pi_status add_findings(prepare_parts *l, int layer, const int32_t *perm, pi_error *err) {

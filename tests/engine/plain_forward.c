@@ -500,12 +500,123 @@ static double *ffn_half(const plain *p, int layer) {
     return y;
 }
 
+/* ---- experts --------------------------------------------------------------------------------- */
+
+/* One expert's matrix as a layer's matrix: [n_in, n_out] from [n_in, n_out, n]. */
+static double *expert_product(const plain *p, int layer, const char *name, int expert,
+                              const double *x, int n_in, int n_out) {
+    char full[GGUF_MAX_NAME];
+    snprintf(full, sizeof full, "%s.weight", name);
+    double *all = load(p, layer, full), *y = zeros(n_out);
+    snprintf(full, sizeof full, "%s.bias", name);
+    double *bias = load(p, layer, full);
+    const double *w = all + (int64_t)expert * n_in * n_out;
+    for (int r = 0; r < n_out; r++) {
+        if (bias) y[r] = bias[expert * n_out + r];
+        for (int k = 0; k < n_in; k++) y[r] += w[r * n_in + k] * x[k];
+    }
+    mem_free(all);
+    mem_free(bias);
+    return y;
+}
+
+/* Scores of one expert's neurons for one token. */
+static double *expert_scores(const plain *p, int layer, int expert, const double *x) {
+    const tiny_sparse *s = &p->t->sparse;
+    int n_embd = p->t->n_embd, n_ff = p->t->experts.n_ff;
+    double *score;
+    if (strcmp(s->predictor, "sign") == 0) {
+        char name[GGUF_MAX_NAME];
+        snprintf(name, sizeof name, "blk.%d.ffn_sign_exps", layer);
+        const gguf_tensor *g = gguf_find_tensor(p->file, name);
+        assert_non_null(g);
+        const uint8_t *bits = (const uint8_t *)g->data + expert * n_ff * (n_embd / 8);
+        double *rounded = rounded_to_int8(x, n_embd);
+        score = zeros(n_ff);
+        for (int r = 0; r < n_ff; r++)
+            for (int k = 0; k < n_embd; k++) {
+                bool positive = bits[r * (n_embd / 8) + k / 8] >> (k % 8) & 1;
+                score[r] += positive ? rounded[k] : -rounded[k];
+            }
+        mem_free(rounded);
+        double *bias = load(p, layer, "fc2_exps.bias");
+        for (int r = 0; r < n_ff && bias; r++) score[r] += bias[expert * n_ff + r];
+        mem_free(bias);
+        return score;
+    }
+    double *hidden = expert_product(p, layer, "fc1_exps", expert, x, n_embd, s->rank);
+    for (int i = 0; i < s->rank && strcmp(s->predictor, "relu_mlp") == 0; i++)
+        hidden[i] = fmax(hidden[i], 0);
+    score = expert_product(p, layer, "fc2_exps", expert, hidden, s->rank, n_ff);
+    mem_free(hidden);
+    return score;
+}
+
+/* Adds weight * expert(x) to y. */
+static void add_expert(const plain *p, int layer, int expert, double weight, const double *x,
+                       double *y) {
+    const tiny_model *t = p->t;
+    int n_ff = t->experts.n_ff, n_embd = t->n_embd;
+    double *gate = expert_product(p, layer, "ffn_gate_exps", expert, x, n_embd, n_ff);
+    double *up = expert_product(p, layer, "ffn_up_exps", expert, x, n_embd, n_ff);
+    double *score = p->mode == PLAIN_PREDICT ? expert_scores(p, layer, expert, x) : NULL;
+    for (int r = 0; r < n_ff; r++) {
+        gate[r] = activated(t, gate[r]);
+        if (score && score[r] < (double)t->sparse.threshold) gate[r] = 0;
+        gate[r] = gated(t, gate[r], up[r]);
+    }
+    double *bias = load(p, layer, "ffn_down_exps.bias");
+    double *down = load(p, layer,
+                        t->sparse.down_t ? "ffn_down_t_exps.weight" : "ffn_down_exps.weight");
+    const double *w = down + (int64_t)expert * n_embd * n_ff;
+    for (int k = 0; k < n_embd; k++) {
+        double sum = bias ? bias[expert * n_embd + k] : 0;
+        for (int r = 0; r < n_ff; r++)
+            sum += gate[r] * (t->sparse.down_t ? w[r * n_embd + k] : w[k * n_ff + r]);
+        y[k] += weight * sum;
+    }
+    mem_free(gate);
+    mem_free(up);
+    mem_free(score);
+    mem_free(bias);
+    mem_free(down);
+}
+
+/* The experts' addition to the stream (architecture llama): softmax over all experts, the weights
+ * of the n_used best divided by their sum. */
+static double *experts_half(const plain *p, int layer) {
+    const tiny_experts *e = &p->t->experts;
+    int n_embd = p->t->n_embd;
+    double *normed = norm(p, layer, "ffn_norm", p->x), *y = zeros((int64_t)p->n_tokens * n_embd);
+    double *router = linear(p, layer, "ffn_gate_inp", normed, n_embd, e->n);
+    for (int i = 0; i < p->n_tokens; i++) {
+        double *r = router + i * e->n, sum = 0;
+        int chosen[64];
+        double weight[64];
+        for (int k = 0; k < e->n_used; k++) {
+            int best = 0;
+            for (int j = 1; j < e->n; j++)
+                if (r[j] > r[best]) best = j;
+            chosen[k] = best;
+            weight[k] = exp(r[best]);
+            sum += weight[k];
+            r[best] = -INFINITY;
+        }
+        for (int k = 0; k < e->n_used; k++)
+            add_expert(p, layer, chosen[k], weight[k] / sum, normed + i * n_embd, y + i * n_embd);
+    }
+    mem_free(normed);
+    mem_free(router);
+    return y;
+}
+
 /* Attention block, then FFN block; in falcon both read the unchanged stream. */
 static void run_layer(plain *p, int layer) {
     bool parallel = strcmp(p->t->arch, "falcon") == 0;
     double *seen = p->t->n_latent ? latent_half(p, layer) : attention_half(p, layer);
     if (!parallel) add_to_stream(p, seen);
-    double *thought = ffn_half(p, layer);
+    bool experts = p->t->experts.n > 0 && layer >= p->t->experts.n_dense;
+    double *thought = experts ? experts_half(p, layer) : ffn_half(p, layer);
     add_to_stream(p, thought);
     if (parallel) add_to_stream(p, seen);
 }

@@ -148,6 +148,47 @@ static void test_zeros(void **state) {
     check("fatrelu", &t);
 }
 
+/* Predictors within experts run on the CPU: a layer with experts on the GPU, or whose primary is
+ * the GPU, runs exact; the others predict. */
+static void test_predictors(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"lowrank", "sign"};
+    for (int i = 0; i < 2; i++) {
+        tiny_model t = expert_model("llama", "f16");
+        t.activation = "relu";
+        t.sparse = (tiny_sparse){.down_t = true, .predictor = kinds[i], .rank = 32};
+        model *m = open_model(&t);
+        engine_options o = options_for(PI_MODE_EXACT);
+        engine_context *exact = run_engine_context(m, &o);
+        run(exact, 1, want);
+        engine_context_destroy(exact);
+        o = options_for(PI_MODE_PREDICT);
+        o.gpu = library.backend;
+        o.devices[0] = device;
+        o.plan.splits = splits;
+        o.plan.head = SIDE_CPU;
+        for (int hot = 0; hot < 3; hot++) { /* none; some on the GPU; the primary is the GPU */
+            for (int l = 0; l < m->hp.n_layer; l++)
+                splits[l] = (plan_split){.primary = hot == 2 ? SIDE_GPU : SIDE_CPU,
+                                         .hot = hot == 1 ? 2 : 0};
+            engine_context *c = run_engine_context(m, &o);
+            assert_int_equal(engine_plan(c)->mode, hot ? PI_MODE_EXACT : PI_MODE_PREDICT);
+            run(c, 1, got);
+            engine_context_destroy(c);
+            if (hot)
+                expect_same(kinds[i], 1, m->hp.n_vocab, float_gate);
+            else
+                assert_true(run_nmse(got, want, (int64_t)N_TOKENS * m->hp.n_vocab) > float_gate);
+        }
+        splits[0] = (plan_split){.primary = SIDE_CPU}; /* both modes in one plan */
+        engine_context *c = run_engine_context(m, &o);
+        assert_int_equal(engine_plan(c)->experts[0].mode, PI_MODE_PREDICT);
+        assert_int_equal(engine_plan(c)->experts[1].mode, PI_MODE_EXACT);
+        engine_context_destroy(c);
+        model_close(m);
+    }
+}
+
 /* ---- experts that move ----------------------------------------------------------------------- */
 
 enum { HOT = 3, SLICE = 4000 };
@@ -343,8 +384,8 @@ static void test_policy(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_zeros), cmocka_unit_test(test_moving), cmocka_unit_test(test_loss),
-    cmocka_unit_test(test_activity), cmocka_unit_test(test_policy)};
+    cmocka_unit_test(test_zeros), cmocka_unit_test(test_predictors), cmocka_unit_test(test_moving),
+    cmocka_unit_test(test_loss),  cmocka_unit_test(test_activity),   cmocka_unit_test(test_policy)};
 
 int main(int argc, char **argv) {
     int status;

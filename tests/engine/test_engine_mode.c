@@ -55,6 +55,53 @@ static pi_mode mode_by_cost(const costed_layer *from, uint64_t weights, uint64_t
     return mode;
 }
 
+/* As mode_by_cost, for eight experts. A token uses two of them, `hot` of them are on a GPU. */
+static pi_mode mode_of_experts(const costed_layer *from, int hot) {
+    enum { N = 8 };
+    model_layer l = {.hp = {.n_ff_expert = (int32_t)from->n_ff}};
+    model m = {.arch = arch_find("llama", 5),
+               .layers = &l,
+               .weight_bytes = (uint64_t)1 << 32,
+               .sparse.predict_loss = 0.005f};
+    plan_split split = {.primary = SIDE_CPU, .hot = hot};
+    plan_options o = {.mode = PI_MODE_AUTO,
+                      .max_loss = 0.01f,
+                      .cache_bytes = 1 << 20,
+                      .splits = hot ? &split : NULL};
+    m.hp.n_layer = 1;
+    m.hp.n_expert = N;
+    m.hp.n_expert_used = 2;
+    m.hp.activation = ACTIVATION_RELU;
+    l.sparse = (model_layer_sparse){.predictor = from->rank ? PREDICTOR_LOWRANK : PREDICTOR_SIGN,
+                                    .density = from->selected,
+                                    .cut = NAN,
+                                    .expert_active = from->fired};
+    set_tensor(&l, ROLE_ROUTER, from->n_embd, N);
+    set_tensor(&l, ROLE_EXPERT_GATE, from->n_embd, N * from->n_ff);
+    set_tensor(&l, ROLE_EXPERT_UP, from->n_embd, N * from->n_ff);
+    set_tensor(&l, ROLE_EXPERT_DOWN_T, from->n_embd, N * from->n_ff);
+    if (from->rank) set_tensor(&l, ROLE_EXPERT_FC1, from->n_embd, N * from->rank);
+    if (from->rank) set_tensor(&l, ROLE_EXPERT_FC2, from->rank, N * from->n_ff);
+    if (!from->rank) set_tensor(&l, ROLE_EXPERT_SIGN, from->n_embd * 2 / 9, N * from->n_ff);
+    return plan_choose_mode(&m, 0, &o);
+}
+
+/* Predictors within experts are on the CPU: with experts on a GPU the layer runs exact. */
+static void test_auto_within_experts(void **state) {
+    (void)state;
+    const costed_layer small = {256, 256, 0, 0.1f, 0.25f};
+    const costed_layer large = {4096, 14336, 256, 0.1f, 0.12f};
+    const costed_layer vague = {4096, 14336, 256, 0.1f, 0.95f};
+    const costed_layer busy = {4096, 14336, 256, 0.97f, 0.99f};
+    const costed_layer unknown = {4096, 14336, 256, NAN, NAN};
+    assert_int_equal(mode_of_experts(&small, 0), PI_MODE_EXACT);
+    assert_int_equal(mode_of_experts(&large, 0), PI_MODE_PREDICT);
+    assert_int_equal(mode_of_experts(&large, 3), PI_MODE_EXACT);
+    assert_int_equal(mode_of_experts(&vague, 0), PI_MODE_EXACT);
+    assert_int_equal(mode_of_experts(&busy, 0), PI_MODE_DENSE);
+    assert_int_equal(mode_of_experts(&unknown, 0), PI_MODE_EXACT);
+}
+
 /* auto takes the lossless mode where a score costs more than the short rows that it saves, or
  * prediction saves little; the predictor in large layers; dense where nearly all neurons are
  * active. */
@@ -107,6 +154,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_form_is_measured),
         cmocka_unit_test(test_auto_takes_what_is_faster),
+        cmocka_unit_test(test_auto_within_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -221,6 +221,24 @@ static void mixtures_of_experts(void **state) {
         }
 }
 
+/* Predictors within experts stay in memory. */
+static void predicted_experts(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"lowrank", "relu_mlp", "sign"};
+    for (int i = 0; i < 3; i++) {
+        tiny_model t = tiny_default();
+        pi_context_options o = options_for(2);
+        t.activation = "relu";
+        t.type = i == 1 ? "f16" : "q4_0";
+        t.n_layer = 3;
+        t.experts = (tiny_experts){.n = 12, .n_used = 2, .n_ff = 288};
+        t.sparse = (tiny_sparse){.down_t = true, .predictor = kinds[i], .rank = 32};
+        o.mode = PI_MODE_PREDICT;
+        tiny_write(&t, MODEL_PATH);
+        check_model(kinds[i], o);
+    }
+}
+
 /* Decoding from a cache that cannot hold all weights: it has hits and misses. */
 static void experts_stay(void **state) {
     (void)state;
@@ -554,14 +572,23 @@ static void memory_runs_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_models),         cmocka_unit_test(architectures),
-        cmocka_unit_test(compressed_attention), cmocka_unit_test(recurrent_models),
-        cmocka_unit_test(sparse_modes),         cmocka_unit_test(mixtures_of_experts),
-        cmocka_unit_test(experts_stay),         cmocka_unit_test(experts_ahead),
-        cmocka_unit_test(sessions_share_steps), cmocka_unit_test(bundles),
-        cmocka_unit_test(neurons_stay),         cmocka_unit_test(the_file_changes),
-        cmocka_unit_test(the_file_is_replaced), cmocka_unit_test(cancelling),
-        cmocka_unit_test(models_in_memory),     cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(dense_models),
+        cmocka_unit_test(architectures),
+        cmocka_unit_test(compressed_attention),
+        cmocka_unit_test(recurrent_models),
+        cmocka_unit_test(sparse_modes),
+        cmocka_unit_test(mixtures_of_experts),
+        cmocka_unit_test(predicted_experts),
+        cmocka_unit_test(experts_stay),
+        cmocka_unit_test(experts_ahead),
+        cmocka_unit_test(sessions_share_steps),
+        cmocka_unit_test(bundles),
+        cmocka_unit_test(neurons_stay),
+        cmocka_unit_test(the_file_changes),
+        cmocka_unit_test(the_file_is_replaced),
+        cmocka_unit_test(cancelling),
+        cmocka_unit_test(models_in_memory),
+        cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, remove_model);
 }

@@ -215,6 +215,56 @@ static void test_types(void **state) {
     }
 }
 
+/* ---- experts --------------------------------------------------------------------------------- */
+
+/* Six experts, a token uses three; each expert has two parts and a rest. */
+static tiny_model with_experts(const char *kind) {
+    tiny_model t = with_predictor(kind);
+    t.experts = (tiny_experts){.n = 6, .n_used = 3, .n_ff = 544};
+    return t;
+}
+
+static void test_predict_experts(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"lowrank", "relu_mlp", "sign"};
+    static const char *const activations[] = {"relu", "drelu", "fatrelu"};
+    for (int k = 0; k < 3; k++) {
+        for (int a = 0; a < 3; a++) {
+            tiny_model t = with_experts(kinds[k]);
+            t.activation = activations[a];
+            t.threshold = 0.2f;
+            t.experts.biased = a == 1;
+            t.sparse.no_bias = a == 2;
+            t.sparse.threshold = a == 2 ? -0.4f : a == 1 ? 0.25f : 0;
+            if (k == a) check("experts, exact", &t, PLAIN_DENSE, PI_MODE_EXACT);
+            check(kinds[k], &t, PLAIN_PREDICT, PI_MODE_PREDICT);
+        }
+    }
+    tiny_model t = with_experts("lowrank"); /* the first layer is dense, with a predictor */
+    t.experts.n_dense = 1;
+    check("dense layer and experts", &t, PLAIN_PREDICT, PI_MODE_PREDICT);
+}
+
+/* If every neuron is selected, the bits are those of mode exact. */
+static void test_experts_open(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"lowrank", "relu_mlp", "sign"};
+    static const char *const types[] = {"f16", "q4_0", "q8_0"};
+    for (int i = 0; i < 3; i++) {
+        tiny_model t = with_experts(kinds[i]);
+        t.type = types[i];
+        make(&t);
+        for (int k = 0; k < RUN_KERNELS; k++) {
+            if (!run_has_kernels(MODEL_PATH, run_kernels[k])) continue;
+            run_mode(PI_MODE_EXACT, run_kernels[k], NAN, want);
+            run_mode(PI_MODE_PREDICT, run_kernels[k], -1e30f, got);
+            assert_memory_equal(got, want, (size_t)(N_TOKENS * t.n_vocab) * sizeof *got);
+            run_mode(PI_MODE_PREDICT, run_kernels[k], 1e30f, got);
+            assert_memory_not_equal(got, want, (size_t)(N_TOKENS * t.n_vocab) * sizeof *got);
+        }
+    }
+}
+
 /* ---- properties ------------------------------------------------------------------------------ */
 
 static void test_open_threshold_is_dense(void **state) {
@@ -249,14 +299,15 @@ static void test_closed_threshold(void **state) {
 static void test_threads(void **state) {
     (void)state;
     static const pi_mode modes[] = {PI_MODE_EXACT, PI_MODE_PREDICT, PI_MODE_DENSE};
-    tiny_model t = with_predictor("lowrank");
-    make(&t);
-    for (int m = 0; m < 3; m++) {
+    for (int i = 0; i < 12; i++) {
+        tiny_model t = i % 2 ? with_experts("lowrank") : with_predictor("lowrank");
+        make(&t);
+        int m = i / 2 % 3, piece = i < 6 ? 1 : 5;
         for (int threads = 1; threads <= 5; threads += 2) {
             pi_context_options o = options_for(PI_KERNELS_AUTO, modes[m]);
             o.n_threads = threads;
             run_model r = run_open(MODEL_PATH, &o);
-            run_tokens(&r, tokens, N_TOKENS, 1, threads == 1 ? want : got);
+            run_tokens(&r, tokens, N_TOKENS, piece, threads == 1 ? want : got);
             run_close(&r);
             if (threads == 1) continue;
             assert_memory_equal(got, want, (size_t)(N_TOKENS * t.n_vocab) * sizeof *got);
@@ -344,6 +395,8 @@ int main(void) {
         cmocka_unit_test(test_dense),
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_predict),
+        cmocka_unit_test(test_predict_experts),
+        cmocka_unit_test(test_experts_open),
         cmocka_unit_test(test_odd_ranks),
         cmocka_unit_test(test_threshold),
         cmocka_unit_test(test_types),

@@ -171,6 +171,7 @@ static void check_zeros(const tiny_model *t) {
     prepare_notes notifier;
     pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     bool is_float = quant_find_name(t->type)->block_elems == 1;
+    o.predictor = "none";
     tiny_write(t, IN_PATH);
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
     assert_string_equal(r.mode, "exact");
@@ -213,6 +214,147 @@ static void test_zeros(void **state) {
     check_zeros(&t);
 }
 
+/* ---- predictors within experts --------------------------------------------------------------- */
+
+enum { N_FF = 64, N_EMBD = 64, N_RARE = 256 /* experts with fewer training tokens get no fit */ };
+
+/* Predictors of the named kind; the experts of a random router are used unevenly. */
+static tiny_model predicted_model(const char *arch) {
+    tiny_model t = base_model(arch, "f16");
+    if (strcmp(arch, "llama") == 0) t.activation = "relu";
+    return t;
+}
+
+/* The experts' biases: 1e30, which selects all neurons, exactly for experts with few tokens.
+ * Returns the number of these experts. */
+static int count_rare(const gguf_file *f, int layer, int n_train) {
+    const gguf_tensor *bias = layer_tensor(f, layer, "fc2_exps.bias");
+    const gguf_tensor *freq = layer_tensor(f, layer, "ffn_freq");
+    assert_true(bias && bias->n_dims == 2 && bias->dims[0] == N_FF && bias->dims[1] == N_EXPERT);
+    const float *b = (const float *)(const void *)bias->data;
+    const float *share = (const float *)(const void *)freq->data;
+    int n_rare = 0;
+    for (int e = 0; e < N_EXPERT; e++) {
+        int n_open = 0;
+        for (int i = 0; i < N_FF; i++) n_open += b[e * N_FF + i] == 1e30f;
+        assert_true(n_open == 0 || n_open == N_FF);
+        n_rare += n_open == N_FF;
+        float tokens = share[e] * (float)n_train; /* held-out tokens may choose others */
+        if (tokens > 1.2f * N_RARE) assert_int_equal(n_open, 0);
+        if (tokens < 0.8f * N_RARE) assert_int_equal(n_open, N_FF);
+    }
+    return n_rare;
+}
+
+static void expect_tensors(const gguf_file *f, int layer, const pi_prepare_layer *found) {
+    const gguf_tensor *fc1 = layer_tensor(f, layer, "fc1_exps.weight");
+    const gguf_tensor *fc2 = layer_tensor(f, layer, "fc2_exps.weight");
+    const gguf_tensor *sign = layer_tensor(f, layer, "ffn_sign_exps");
+    if (strcmp(found->kind, "sign") == 0) {
+        assert_true(!fc1 && !fc2 && sign);
+        assert_true(sign->dims[0] == N_EMBD / 8 && sign->dims[1] == N_FF);
+        assert_int_equal(sign->dims[2], N_EXPERT);
+        return;
+    }
+    assert_true(fc1 && fc2 && !sign && found->rank > 0);
+    assert_true(fc1->dims[0] == N_EMBD && fc1->dims[1] == (uint64_t)found->rank);
+    assert_true(fc2->dims[0] == (uint64_t)found->rank && fc2->dims[1] == N_FF);
+    assert_true(fc1->dims[2] == N_EXPERT && fc2->dims[2] == N_EXPERT);
+}
+
+/* The signs of an expert are those of its gate in the output. */
+static void expect_signs(const gguf_file *f, int layer) {
+    const gguf_tensor *sign = layer_tensor(f, layer, "ffn_sign_exps");
+    const gguf_tensor *gate = layer_tensor(f, layer, "ffn_gate_exps.weight");
+    const gguf_tensor *bias = layer_tensor(f, layer, "fc2_exps.bias");
+    const float *b = (const float *)(const void *)bias->data;
+    float x[N_EMBD];
+    for (uint64_t r = 0; r < N_EXPERT * N_FF; r++) {
+        if (b[r] == 1e30f) continue;
+        quant_find((uint32_t)gate->type)
+            ->dequantize(gate->data + r * (gate->n_bytes / N_EXPERT / N_FF), x, N_EMBD);
+        for (uint64_t k = 0; k < N_EMBD; k++)
+            assert_int_equal(sign->data[r * (N_EMBD / 8) + k / 8] >> (k % 8) & 1, x[k] > 0);
+    }
+}
+
+static void check_predictors(const tiny_model *t, const char *kind) {
+    const double slack = 0.01;
+    prepare_notes notes;
+    pi_prepare_options o = files_options(TEXT_PATH, &notes);
+    o.predictor = kind;
+    o.recall = 0.95;
+    o.max_loss = 1e6;
+    tiny_write(t, IN_PATH);
+    pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
+    int n_train = (int)(r.tokens - r.held_out), n_rare = 0;
+    assert_string_equal(r.mode, "predict");
+    assert_true(r.predictor_bytes > 0 && r.kl > 0);
+    gguf_file *out = files_open(OUT_PATH);
+    for (int l = 0; l < t->n_layer; l++) {
+        const pi_prepare_layer *found = &notes.layers[l];
+        assert_string_equal(found->kind, kind);
+        assert_true(found->contribution_recall >= o.recall - slack);
+        assert_true(found->selected > found->density * 0.8 && found->selected < 1);
+        expect_tensors(out, l, found);
+        n_rare += count_rare(out, l, n_train);
+        if (strcmp(kind, "sign") == 0) expect_signs(out, l);
+    }
+    gguf_close(out);
+    assert_true(n_rare > 0 && n_rare < t->n_layer * N_EXPERT);
+    /* the mode leaves out neurons, and the others are those of the source */
+    double lost = files_distance(OUT_PATH, PI_MODE_PREDICT, 0, IN_PATH);
+    assert_true(lost > 1e-9 && lost < 0.1);
+    assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, 0, IN_PATH) < 1e-9);
+    for (int piece = 1; piece < 12; piece += 5)
+        assert_true(files_distance_of(OUT_PATH, PI_MODE_PREDICT, piece, OUT_PATH, PI_MODE_PREDICT) <
+                    1e-6);
+    o.n_threads = 1;
+    files_prepare(IN_PATH, AGAIN_PATH, &o);
+    files_same(OUT_PATH, AGAIN_PATH); /* for any number of threads */
+    files_undo(OUT_PATH, BACK_PATH);
+    files_same(IN_PATH, BACK_PATH);
+    /* bundles keep the predictors */
+    pi_prepare_options bundle = pi_prepare_default_options();
+    bundle.bundles = PI_BUNDLES_ALL;
+    bundle.rearrange = true;
+    files_prepare(OUT_PATH, AGAIN_PATH, &bundle);
+    for (int piece = 0; piece < 4; piece += 3)
+        assert_true(
+            files_distance_of(AGAIN_PATH, PI_MODE_PREDICT, piece, OUT_PATH, PI_MODE_PREDICT) ==
+            files_distance_of(OUT_PATH, PI_MODE_PREDICT, piece, OUT_PATH, PI_MODE_PREDICT));
+    files_undo(AGAIN_PATH, BACK_PATH);
+    files_same(IN_PATH, BACK_PATH);
+}
+
+static void test_predictors(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"sign", "lowrank", "relu_mlp"};
+    for (int i = 0; i < 3; i++) {
+        tiny_model t = predicted_model(i == 1 ? "smallthinker" : "llama");
+        t.experts.biased = i == 2;
+        check_predictors(&t, kinds[i]);
+    }
+}
+
+/* quantize keeps the predictors; the loss is no longer known. */
+static void test_quantized(void **state) {
+    (void)state;
+    prepare_notes notes;
+    pi_error err;
+    pi_prepare_options o = files_options(TEXT_PATH, &notes);
+    pi_quantize_options q = pi_quantize_default_options();
+    tiny_model t = predicted_model("llama");
+    o.predictor = "lowrank";
+    tiny_write(&t, IN_PATH);
+    files_prepare(IN_PATH, OUT_PATH, &o);
+    q.type = "q8_0";
+    q.allow_requantize = true; /* predictors are Q4_0 */
+    if (pi_quantize(OUT_PATH, AGAIN_PATH, &q, NULL, &err) != PI_OK) fail_msg("%s", err.message);
+    assert_true(files_distance_of(AGAIN_PATH, PI_MODE_PREDICT, 1, OUT_PATH, PI_MODE_PREDICT) <
+                0.05);
+}
+
 static void test_no_predictor(void **state) {
     (void)state;
     prepare_notes notifier;
@@ -223,17 +365,16 @@ static void test_no_predictor(void **state) {
     unlink(OUT_PATH);
     o.predictor = "lowrank";
     assert_int_equal(pi_prepare(IN_PATH, OUT_PATH, &o, NULL, &err), PI_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "no predictors for experts"));
+    assert_non_null(strstr(err.message, "no predictors within these experts"));
     assert_int_equal(access(OUT_PATH, F_OK), -1);
 }
 
 int main(void) {
     static const char *const paths[] = {IN_PATH, OUT_PATH, AGAIN_PATH, BACK_PATH, TEXT_PATH};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_zeros),
-        cmocka_unit_test(test_no_predictor),
+        cmocka_unit_test(test_plain),     cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_zeros),     cmocka_unit_test(test_predictors),
+        cmocka_unit_test(test_quantized), cmocka_unit_test(test_no_predictor),
     };
     files_write_text(TEXT_PATH, 1 << 14);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

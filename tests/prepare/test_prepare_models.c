@@ -143,6 +143,35 @@ static void test_folder(void **state) {
     unlink(TEST_BINARY_DIR "/test_prepare_models.undone.gguf");
 }
 
+/* A mixture whose experts have ReLU gates: predictors within them. The file's README has the share
+ * of zeros per layer: 0.69 in the first, 0.82 to 0.92 in the others. */
+static void test_experts(void **state) {
+    (void)state;
+    char folder[1024], text[1024];
+    prepare_notes notes;
+    if (!shared_path(folder, sizeof folder, "models/novella-moe-12m")) return;
+    if (!shared_path(text, sizeof text, "models/novella-7m/calibration.txt")) return;
+    pi_prepare_options o = files_options(text, &notes);
+    o.calibration_tokens = TOKENS;
+    o.calibration_window = 0;
+    pi_prepare_result r = files_prepare(folder, OUT_PATH, &o);
+    assert_string_equal(r.mode, "predict");
+    assert_int_equal(notes.n_layers, 6);
+    for (int l = 0; l < 6; l++) {
+        const pi_prepare_layer *layer = &notes.layers[l];
+        assert_string_not_equal(layer->kind, "none");
+        assert_true(layer->density > (l ? 0.06 : 0.25) && layer->density < (l ? 0.2 : 0.35));
+        assert_true(layer->contribution_recall > 0.96);
+        assert_true(layer->selected > layer->density && layer->selected < (l ? 0.35 : 0.6));
+    }
+    assert_true(r.ppl_after / r.ppl_before - 1 < 0.01 && r.kl > 0 && r.kl < 0.02);
+    assert_true(files_distance(OUT_PATH, PI_MODE_EXACT, 1, OUT_PATH) < same_sums);
+    double lost = files_distance(OUT_PATH, PI_MODE_PREDICT, 1, OUT_PATH);
+    assert_true(lost > same_sums && lost < 0.05);
+    files_undo(OUT_PATH, BACK_PATH);
+    assert_true(files_distance(BACK_PATH, PI_MODE_DENSE, 0, OUT_PATH) < same_sums);
+}
+
 static int tear_down(void **state) {
     (void)state;
     unlink(OUT_PATH);
@@ -155,6 +184,7 @@ int main(void) {
         cmocka_unit_test(test_bundled),
         cmocka_unit_test(test_pwri),
         cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_experts),
     };
     return cmocka_run_group_tests_name("prepare_models", tests, NULL, tear_down);
 }

@@ -232,17 +232,15 @@ static void test_rows_and_norms(void **state) {
             assert_true(back[i * 512 + k] == -0.5f * values[order[i] * 512 + k]);
             assert_true(again[i * 512 + k] == -0.5f * values[i * 512 + k]);
         }
-    model_layer layer = {.hp = {.n_ff = 512}};
-    layer.t[ROLE_FFN_DOWN] = t; /* 96 rows of 512 neurons */
-    assert_int_equal(prepare_down_norms(p, &layer, norms, &err), PI_OK);
+    /* 96 rows of 512 neurons */
+    assert_int_equal(prepare_down_norms(p, &t, false, norms, &err), PI_OK);
     for (int k = 0; k < 512; k++) {
         double sum = 0;
         for (int i = 0; i < 96; i++) sum += pow((double)values[i * 512 + k], 2);
         assert_true(fabs((double)norms[k] / (0.5 * sqrt(sum)) - 1) < 1e-5);
     }
-    layer = (model_layer){.hp = {.n_ff = 96}};
-    layer.t[ROLE_FFN_DOWN_T] = t; /* the same data as 96 neurons */
-    assert_int_equal(prepare_down_norms(p, &layer, row_norms, &err), PI_OK);
+    /* the same data as 96 neurons */
+    assert_int_equal(prepare_down_norms(p, &t, true, row_norms, &err), PI_OK);
     for (int i = 0; i < 96; i++) {
         double sum = 0;
         for (int k = 0; k < 512; k++) sum += pow((double)values[i * 512 + k], 2);
@@ -251,7 +249,7 @@ static void test_rows_and_norms(void **state) {
     assert_int_equal(prepare_convert_rows(p, &t, QUANT_F32, moved, &err), PI_OK);
     assert_memory_equal(moved, values, sizeof(float) * 96 * 512);
     mem_fail_at(1);
-    assert_int_equal(prepare_down_norms(p, &layer, norms, &err), PI_ERR_NOMEM);
+    assert_int_equal(prepare_down_norms(p, &t, true, norms, &err), PI_ERR_NOMEM);
     mem_fail_at(1);
     assert_int_equal(prepare_convert_rows(p, &t, QUANT_F32, moved, &err), PI_ERR_NOMEM);
     mem_fail_at(1);

@@ -417,6 +417,23 @@ static void add_shared_expert(tiny_list *l, int i) {
     add_matrix(l, i, "ffn_down_shexp", n_ff, n_embd);
 }
 
+static void add_expert_predictors(tiny_list *l, int i) {
+    const tiny_model *t = l->model;
+    const tiny_experts *e = &t->experts;
+    if (strcmp(t->sparse.predictor, "sign") == 0) {
+        tiny_tensor *x = add(l, i, "ffn_sign_exps", "i8");
+        x->dims[0] = (uint64_t)t->n_embd / 8;
+        x->dims[1] = (uint64_t)e->n_ff;
+        x->dims[2] = (uint64_t)e->n;
+    } else {
+        add_expert_matrix(l, i, "fc1_exps", t->n_embd, t->sparse.rank);
+        add_expert_matrix(l, i, "fc2_exps", t->sparse.rank, e->n_ff);
+    }
+    if (t->sparse.no_bias) return;
+    add_vector(l, i, "fc2_exps.bias", e->n_ff, 0, 0.3f);
+    l->tensors[l->n - 1].dims[1] = (uint64_t)e->n;
+}
+
 static void add_experts(tiny_list *l, int i) {
     const tiny_model *t = l->model;
     const tiny_experts *e = &t->experts;
@@ -439,6 +456,7 @@ static void add_experts(tiny_list *l, int i) {
     else
         add_expert_matrix(l, i, "ffn_down_exps", e->n_ff, t->n_embd);
     add_expert_bias(l, i, "ffn_down_exps.bias", t->n_embd);
+    if (t->sparse.predictor) add_expert_predictors(l, i);
     add_shared_expert(l, i);
 }
 

@@ -106,8 +106,9 @@ void cpu_exec_ffn_down_rows(cpu_exec *c, const plan_step *s, const plan_ffn *f);
 void cpu_exec_route(cpu_exec *c, const plan_step *s, const plan_experts *e);
 void cpu_exec_prefetch_experts(cpu_exec *c, const plan_step *s, const plan_experts *e);
 void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e);
-/* cpu_experts.c */
+/* cpu_experts.c, cpu_expert_rows.c */
 void cpu_exec_experts_gather(cpu_exec *c, const plan_experts *e);
+void cpu_exec_experts_fc1(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith);
 void cpu_exec_experts_quantize(cpu_exec *c, const plan_step *s, const plan_experts *e);
 void cpu_exec_experts_in(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith);
 void cpu_exec_experts_down(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith);

@@ -240,4 +240,5 @@ void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e) {
         paging_activate(c->paging, s->layer, x->active, x->n_active);
     place_acts(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
     place_acts(c, e->down_kinds, e->n_ff, x->hidden_at);
+    place_acts(c, e->pred_kinds, e->fc1.w.n_out, x->pred_at);
 }
