@@ -156,6 +156,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.max_batch = cli_max_batch(o);
     options.kernels = (pi_kernels)o->kernels;
     options.mode = (pi_mode)o->mode;
+    options.head = (pi_head)o->head;
     options.max_loss = (float)(o->max_loss / 100);
     if (options_given(o, &o->threshold)) options.threshold = (float)o->threshold;
     options.cache_k = (pi_cache_type)o->cache_type_k;
