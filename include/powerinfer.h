@@ -169,6 +169,13 @@ typedef enum pi_mode {
     PI_MODE_THRESHOLD /* treat small activations as zero */
 } pi_mode;
 
+/* Which rows of the output matrix are read, see docs/sparse.md. */
+typedef enum pi_head {
+    PI_HEAD_DENSE,   /* all */
+    PI_HEAD_PREDICT, /* those of the tokens that the model's predictor selects; on a GPU all */
+    PI_HEAD_AUTO     /* PREDICT, where the measured losses of head and mode are within max_loss */
+} pi_head;
+
 /* Types of four and five bits rotate heads before they quantize them: docs/performance.md. */
 typedef enum pi_cache_type {
     PI_CACHE_F16,
@@ -216,7 +223,8 @@ typedef struct pi_context_options {
     int32_t n_logits; /* maximum rows of logits per call; 0: n_batch, at most 64 MB */
     pi_kernels kernels;
     pi_mode mode;    /* layers without the data that a mode needs run in a lossless one */
-    float max_loss;  /* for PI_MODE_AUTO: relative increase of perplexity; default 0.01, 1% */
+    pi_head head;    /* default PI_HEAD_AUTO. PI_HEAD_PREDICT needs a model with a predictor */
+    float max_loss;  /* for the auto choices: relative increase of perplexity; default 0.01, 1% */
     float threshold; /* predictor threshold; NAN (default): the model's */
     pi_cache_type cache_k, cache_v; /* type of the sessions' KV caches; default F16 */
     /* Decode attends to this many blocks of 16 positions, 4 or more, in layers on the CPU: the
@@ -274,9 +282,9 @@ typedef struct pi_context_options {
 PI_API pi_context_options pi_context_default_options(void);
 
 /* PI_ERR_ARG, PI_ERR_NOMEM. A named choice that is not available is an error, never replaced
- * silently: PI_ERR_UNSUPPORTED for kernels that this CPU does not support and for a mode that no
- * layer has the data for; PI_ERR_NOT_FOUND, PI_ERR_LIMIT (memory), PI_ERR_DEVICE, ... for a device.
- * The auto choices never fail for these reasons. */
+ * silently: PI_ERR_UNSUPPORTED for kernels that this CPU does not support and for a mode or head
+ * that the model has no data for; PI_ERR_NOT_FOUND, PI_ERR_LIMIT (memory), PI_ERR_DEVICE, ... for a
+ * device. The auto choices never fail for these reasons. */
 PI_API pi_status pi_context_create(const pi_model *model, const pi_context_options *options,
                                    pi_context **out, pi_error *err);
 /* Destroy all sessions of the context first. */
@@ -342,6 +350,9 @@ PI_API const char *pi_context_mode(const pi_context *context);
 /* Relative increase of perplexity in the mode in use, as measured by prepare: 0.004 for 0.4%; 0:
  * lossless; NAN: not measured (with this threshold). */
 PI_API double pi_context_loss(const pi_context *context);
+/* Whether only logits of tokens that the model's predictor selects are computed; *loss: as above,
+ * of this alone. */
+PI_API bool pi_context_predicts_head(const pi_context *context, double *loss);
 /* Number of threads for decode. */
 PI_API int32_t pi_context_threads(const pi_context *context);
 /* Maximum tokens per ubatch. */

@@ -138,13 +138,14 @@ typedef struct pi_prepare_options {
     const char *predictor_type; /* type of the predictor's matrices; NULL: "q4_0" */
     double recall;              /* target contribution recall of the predictors; 0.98 */
     double max_loss;            /* allowed relative increase of perplexity for thresholds; 0.01 */
-    uint64_t seed;              /* of predictor training */
-    pi_bundles bundles;         /* PI_BUNDLES_KEEP: as in the input */
-    bool rearrange;             /* change only `bundles` if the input is prepared: no text is read,
-                                   nothing measured; otherwise prepare it */
-    const char *beside;         /* intermediate files go to the folder of this path; NULL: of the
-                                   output */
-    int32_t n_threads;          /* 0: physical cores */
+    bool head;     /* add a predictor of the output head, if it halves the bytes that are read */
+    uint64_t seed; /* of predictor training */
+    pi_bundles bundles; /* PI_BUNDLES_KEEP: as in the input */
+    bool rearrange;     /* change only `bundles` if the input is prepared: no text is read,
+                           nothing measured; otherwise prepare it */
+    const char *beside; /* intermediate files go to the folder of this path; NULL: of the
+                           output */
+    int32_t n_threads;  /* 0: physical cores */
     /* Called on the calling thread for every layer, in order, at the end. */
     void (*layer)(void *user, int32_t index, const pi_prepare_layer *layer);
     pi_progress progress;
@@ -159,6 +160,11 @@ typedef struct pi_prepare_result {
     double density;               /* mean over layers */
     double ppl_before, ppl_after; /* on held-out tokens: input in dense mode; output in `mode` */
     double kl;                    /* mean KL divergence of the output from the input, nats */
+    int32_t head_rank;            /* of the output head's predictor; 0: none, fields of it are 0 */
+    double head_rows;             /* fraction of the vocabulary whose logits are computed */
+    double head_bytes;            /* read per token, as a fraction of the output matrix */
+    double head_loss;             /* relative increase of perplexity on held-out tokens */
+    double head_same;             /* fraction of these with the same most likely token */
     uint64_t bytes_in, bytes_out; /* of the weights */
     uint64_t predictor_bytes;     /* part of bytes_out */
 } pi_prepare_result;

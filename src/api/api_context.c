@@ -9,6 +9,7 @@
 
 pi_context_options pi_context_default_options(void) {
     return (pi_context_options){.n_batch = 512,
+                                .head = PI_HEAD_AUTO,
                                 .max_loss = 0.01f,
                                 .attn_blocks = PI_ATTN_BLOCKS_AUTO,
                                 .threshold = NAN,
@@ -87,6 +88,13 @@ double pi_context_loss(const pi_context *c) {
         return o->set_threshold ? (double)NAN : (double)s->predict_loss;
     }
     return loss;
+}
+
+bool pi_context_predicts_head(const pi_context *c, double *loss) {
+    const plan *p = engine_plan(c->engine);
+    bool predicts = p->predicts_head;
+    *loss = predicts ? (double)c->model->weights->sparse.head.loss : 0;
+    return predicts;
 }
 
 const char *pi_context_kernels(const pi_context *c) {

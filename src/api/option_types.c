@@ -49,9 +49,11 @@ static pi_status check(const model *m, const pi_context_options *o, pi_error *er
         return error_set(err, PI_ERR_ARG, "bad number of threads: %d, %d: use 1 to %d",
                          o->n_threads, o->n_threads_batch, POOL_MAX_THREADS);
     if ((unsigned)o->kernels > PI_KERNELS_NEON || (unsigned)o->mode > PI_MODE_THRESHOLD ||
-        (unsigned)o->cache_k > PI_CACHE_IQ4_NL || (unsigned)o->cache_v > PI_CACHE_IQ4_NL)
-        return error_set(err, PI_ERR_ARG,
-                         "bad option: context: kernels, mode or cache type is not in its list");
+        (unsigned)o->head > PI_HEAD_AUTO || (unsigned)o->cache_k > PI_CACHE_IQ4_NL ||
+        (unsigned)o->cache_v > PI_CACHE_IQ4_NL)
+        return error_set(
+            err, PI_ERR_ARG,
+            "bad option: context: kernels, mode, head or cache type is not in its list");
     if (!(o->max_loss >= 0))
         return error_set(err, PI_ERR_ARG, "bad option: max_loss is %g: use 0 or more",
                          (double)o->max_loss);
@@ -79,7 +81,8 @@ static pi_status check(const model *m, const pi_context_options *o, pi_error *er
     if (status != PI_OK) return status;
     if (o->n_logits < 0)
         return error_set(err, PI_ERR_ARG, "bad option: n_logits is %d: use 0 or more", o->n_logits);
-    return plan_check_mode(m, o->mode, err);
+    status = plan_check_head(m, o->head, err);
+    return status == PI_OK ? plan_check_mode(m, o->mode, err) : status;
 }
 
 /* Fills in what the caller left to the engine and `tune` has measured on this machine. */
@@ -118,6 +121,7 @@ pi_status option_engine(const model *m, const pi_context_options *o, engine_opti
                             .plan = {.mode = o->mode,
                                      .few_only = o->deterministic,
                                      .max_loss = o->max_loss,
+                                     .predict_head = o->head,
                                      .attn_blocks = o->attn_blocks,
                                      .set_threshold = !isnan(o->threshold),
                                      .threshold = o->threshold}};

@@ -156,6 +156,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.max_batch = cli_max_batch(o);
     options.kernels = (pi_kernels)o->kernels;
     options.mode = (pi_mode)o->mode;
+    options.head = (pi_head)o->head;
     /* What verifies the model's own drafts loses nothing. */
     options.max_loss = o->spec == SPEC_SELF ? 0 : (float)(o->max_loss / 100);
     if (options_given(o, &o->threshold)) options.threshold = (float)o->threshold;

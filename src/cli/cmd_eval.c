@@ -53,6 +53,7 @@ static pi_status set_up(job *j, pi_error *err) {
     options.max_batch = 0; /* a call's tokens have a row of logits each */
     if ((size_t)options.n_batch > j->n_tokens) options.n_batch = (int32_t)j->n_tokens;
     options.n_logits = options.n_batch;
+    if (options.head == PI_HEAD_AUTO) options.head = PI_HEAD_DENSE; /* all logits are printed */
     status = pi_context_create(j->model, &options, &j->context, err);
     if (status != PI_OK) return status;
     /* The context holds only these tokens, but some models choose RoPE factors by the context

@@ -63,6 +63,15 @@ static void print_json(const job *j) {
     json_put_number(&w, "ppl_before", j->result.ppl_before);
     json_put_number(&w, "ppl_after", j->result.ppl_after);
     json_put_number(&w, "kl", j->result.kl);
+    if (j->result.head_rank > 0) {
+        json_put_object(&w, "head");
+        json_put_int(&w, "rank", j->result.head_rank);
+        json_put_number(&w, "rows", j->result.head_rows);
+        json_put_number(&w, "bytes", j->result.head_bytes);
+        json_put_number(&w, "loss", j->result.head_loss);
+        json_put_number(&w, "same", j->result.head_same);
+        json_end_object(&w);
+    }
     json_end_object(&w);
 }
 
@@ -88,6 +97,11 @@ static void print_layers(const job *j) {
         "tokens\n",
         r->mode, r->ppl_before, r->ppl_after, 100 * (r->ppl_after / r->ppl_before - 1), r->kl,
         (long long)r->held_out);
+    if (r->head_rank > 0)
+        printf("output head: sketch of rank %d, %.1f%% of the vocabulary computed, %.0f%% of the "
+               "bytes read; perplexity %+.3f%%, same most likely token %.2f%%\n",
+               r->head_rank, 100 * r->head_rows, 100 * r->head_bytes, 100 * r->head_loss,
+               100 * r->head_same);
 }
 
 static void print_text(const job *j) {
@@ -116,6 +130,7 @@ static pi_status work(job *j, pi_error *err) {
     options.predictor_type = o->predictor_type;
     options.recall = o->recall;
     options.max_loss = o->max_loss / 100;
+    options.head = o->prepare_head != 0;
     options.seed = (uint64_t)o->seed;
     options.bundles = (pi_bundles)o->bundle;
     options.rearrange = o->bundle != PI_BUNDLES_KEEP && !o->calibration;

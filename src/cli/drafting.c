@@ -79,6 +79,7 @@ static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx
     own.lora.count = 0;
     cli_overrides_clear(&own);
     own.pre = NULL;
+    own.head = PI_HEAD_AUTO;
     own.cache_type_k = o->cache_type_k_draft;
     own.cache_type_v = o->cache_type_v_draft;
     own.gpu_layers = o->gpu_layers_draft;

@@ -301,6 +301,10 @@ const option option_table[] = {
     ROW(NUMBER, COMMAND, COMMAND_PREPARE, max_loss, NAMES("max-loss", NULL), .argument = "PCT",
         .standard = "1", RANGE(0, 100),
         .help = "perplexity increase, in percent, allowed when choosing activation thresholds"),
+    ROW(CHOICE, COMMAND, COMMAND_PREPARE, prepare_head, NAMES("head", NULL), .argument = "KIND",
+        .choices = "none|sketch", .standard = "none",
+        .help = "predictor of the output head; sketch: a low-rank approximation of the output "
+                "matrix, left out if it saves less than half of the bytes; none: remove it"),
     ROW(INTEGER, COMMAND, COMMAND_PREPARE, seed, NAMES("seed", "s"), .argument = "N",
         .standard = "1", RANGE(0, MAX_SEED), .help = "random seed of predictor training"),
     ROW(CHOICE, COMMAND, COMMAND_PREPARE, bundle, NAMES("bundle", NULL), .argument = "WHICH",
@@ -616,6 +620,12 @@ const option option_table[] = {
                 "lossless; predict: compute the neurons that the predictor selects; threshold: "
                 "treat small activations as zero; auto: the fastest mode within --max-loss. A "
                 "mode that the model has no data for is an error"),
+    ROW(CHOICE, SPARSE, PLANNED & ~COMMAND_PLACE, head, NAMES("head", NULL), .argument = "HEAD",
+        .choices = "dense|predict|auto", .standard = "auto",
+        .help = "output head on the CPU; dense: compute all logits; predict: compute the logits "
+                "of the tokens that the model's predictor selects; auto: predict where its "
+                "measured loss is within --max-loss, together with the mode's; for eval and "
+                "perplexity: dense"),
     ROW(CHOICE, ENGINE, DEVICES, device, NAMES("device", "dev"), .argument = "DEVICE",
         .choices = DEVICE_CHOICES, .words = DEVICE_WORDS, .indexed = 2, .standard = "auto",
         .llama = EVERYWHERE,

@@ -95,7 +95,8 @@ typedef struct cli_options {
     int64_t cpu_strict, prio, numa;
     /* engine */
     option_numbers tensor_split;
-    int64_t mode, kernels, device; /* pi_mode, pi_kernels, pi_device_choice */
+    int64_t prepare_head;                /* 0: none, 1: sketch */
+    int64_t mode, head, kernels, device; /* pi_mode, pi_head, pi_kernels, pi_device_choice */
     double threshold, max_loss, vram_budget, ram_budget, expert_slack;
     int64_t gpu_layers, attn_blocks;
     option_texts override_tensor, override_tensor_draft; /* "PATTERN=DEVICE,..." */

@@ -125,6 +125,12 @@ static void report_mode(const run_report *r, const pi_counters *n) {
     else
         row(o, "mode:", "%s: %+.2f%% perplexity, measured by %s", mode, 100 * loss,
             strcmp(mode, "dense") == 0 ? "tune" : "prepare");
+    if (pi_context_predicts_head(r->context, &loss)) {
+        if (isnan(loss))
+            row(o, "head:", "predict: its loss was not measured");
+        else
+            row(o, "head:", "predict: %+.2f%% perplexity, measured by prepare", 100 * loss);
+    }
     if (n->tokens > 0 && n->ffn_total_bytes > 0)
         row(o, "read:", "%.2f MB per token, %.1f%% of the FFN weights",
             (double)(n->weight_bytes + n->kv_bytes) / (double)n->tokens / 1e6,

@@ -374,10 +374,12 @@ static convert_tensor shape_tensor(const matcher *m, const arch_tensor *row, int
     return t;
 }
 
-/* Takes the width of shared experts from the first shared expert, and a predictor's rank from its
- * layer. */
+/* Takes the width of shared experts from the first shared expert, a predictor's rank from its
+ * layer, and the size of the output head's predictor from its single row. */
 static void learn_width(matcher *m, const arch_tensor *row, const hf_tensor *source,
                         const safetensor *s) {
+    if (row->dims[0] == DIM_PROFILER && s->n_dims == 2 && s->dims[1] <= INT32_MAX)
+        m->config->n_profiler = (int64_t)s->dims[1];
     const bool shared = row->dims[1] == DIM_SHARED_FF && m->config->n_ff_shared == 0;
     if ((!shared && row->dims[1] != DIM_RANK) || s->n_dims < 2) return;
     uint64_t rows = s->dims[s->n_dims - 2];
@@ -678,7 +680,7 @@ static pi_status match_down(matcher *m, int layer, hf_tensor source, bool *found
 }
 
 static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool experts) {
-    if (row->flags & TENSOR_SPARSE) return match_sparse(m, row, layer);
+    if (row->flags & TENSOR_SPARSE && !row->hf_name) return match_sparse(m, row, layer);
     if (row->flags & TENSOR_PER_LAYER && !hf_config_layer_has(m->config, layer, row->role))
         return PI_OK;
     bool of_experts = row->role >= ROLE_ROUTER && row->role <= ROLE_SHARED_DOWN;

@@ -406,6 +406,7 @@ uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim) {
                         .n_ff_expert = c->experts.n_ff,
                         .n_ff_shared = c->n_ff_shared,
                         .n_rank = c->rank,
+                        .n_profiler = c->n_profiler,
                         .n_taps = c->recurrent.n_taps,
                         .n_conv = c->recurrent.n_conv,
                         .n_inner = c->recurrent.n_inner,

@@ -115,6 +115,7 @@ typedef struct hf_config {
     /* Known only from the weights. */
     int32_t n_ff_shared, n_dense_first; /* n_dense_first: leading layers without experts */
     int32_t rank;                       /* rank of the predictor that was matched last */
+    int64_t n_profiler;                 /* elements of the output head's predictor */
 } hf_config;
 
 /* Reads dir/config.json. PI_ERR_NOT_FOUND: no such file; PI_ERR_UNSUPPORTED: model type,

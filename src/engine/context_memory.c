@@ -97,6 +97,8 @@ static void layout_scratch(engine_context *c, scratch_layout *cv) {
         t->up = scratch_take(cv, part_rows * PLAN_EXPERT_MAX_COLS, sizeof(float));
         t->rows = scratch_take(cv, part_rows, sizeof(int32_t));
         t->mark = scratch_take(cv, part_rows, sizeof(uint8_t));
+        t->best = scratch_take(cv, c->cpu.plan->predicts_head ? (size_t)c->n_batch : 0,
+                               sizeof(float));
         t->recur = scratch_take(cv, recur_floats, sizeof(float));
     }
 }

@@ -21,7 +21,7 @@ void context_count(engine_context *c) {
     n->ffn_total_bytes += p->ffn_bytes;
     for (int i = 0; i < c->cpu.ubatch.nth; i++) {
         ubatch_bytes *b = &c->cpu.scratch[i].counts;
-        n->weight_bytes += b->ffn + b->predictor;
+        n->weight_bytes += b->ffn + b->predictor + b->head;
         n->ffn_bytes += b->ffn;
         n->gathered_bytes += b->gathered;
         *b = (ubatch_bytes){0};

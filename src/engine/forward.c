@@ -41,7 +41,7 @@ static void call_kernel(cpu_exec *c, const plan_step *s, plan_kernel kernel, int
 /* Bytes that a thread has read so far in steps that do not always read all their weights. */
 static uint64_t bytes_read(const engine_context *c, int ith) {
     const ubatch_bytes *b = &c->cpu.scratch[ith].counts;
-    return b->ffn + b->predictor;
+    return b->ffn + b->predictor + b->head;
 }
 
 /* CPU share of a GPU layer whose chosen experts are all on the GPU. */
@@ -95,7 +95,7 @@ static void show_input(const engine_context *c, int index) {
     if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE &&
         s->op != OP_EXPERTS_IN && !whole && !pairs)
         return;
-    int n_rows = s->matrix[0].out == BUF_LOGITS ? c->cpu.ubatch.n_out : c->cpu.ubatch.n_tokens;
+    int n_rows = (int)cpu_exec_n_rows(&c->cpu, s);
     if (pairs) n_rows = c->cpu.experts.first[STEP_ARGS(s, experts)->experts->n_expert];
     if (n_rows > 0)
         c->observer(c->observer_user, s, c->cpu.buf[s->in] + s->in_at, c->cpu.plan->width[s->in],

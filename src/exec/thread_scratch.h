@@ -12,11 +12,12 @@ enum {
     ATTN_QUERIES = 128 /* rows of Q per task: amortizes decoding K and V over a prompt's tokens */
 };
 
-/* Bytes of weights that a thread read of active neurons in this ubatch. */
+/* Bytes of weights that a thread read in this ubatch, in steps that do not read all of theirs. */
 typedef struct ubatch_bytes {
     uint64_t ffn;       /* rows of gate, up and down */
     uint64_t gathered;  /* non-contiguous rows among these */
     uint64_t predictor; /* second products, signs */
+    uint64_t head;      /* rows of the output matrix */
 } ubatch_bytes;
 
 /* Positions whose keys and values are made at once; a multiple of CPU_PANEL. */
@@ -47,6 +48,7 @@ typedef struct thread_scratch {
     uint8_t *mark;    /* [max_part_rows], bit c: token c selected the neuron */
     float *recur; /* a head of a recurrent layer, CPU_RECUR_TOKENS: decays, keys, queries, values;
                      then what its kernel needs */
+    float *best;  /* [n_batch] OP_HEAD_SCORES: per row of logits, this thread's best score */
     ubatch_bytes counts;
 } thread_scratch;
 

@@ -106,6 +106,25 @@ static void gather_sparse(const gguf_file *f, inspect_summary *s) {
     if (v) gguf_as_f64(v, &s->predictor_threshold);
 }
 
+static double find_number(const gguf_file *f, const char *key) {
+    double number = (double)NAN;
+    const gguf_value *v = gguf_find(f, key);
+    if (v) gguf_as_f64(v, &number);
+    return number;
+}
+
+static void gather_head(const gguf_file *f, inspect_summary *s) {
+    const gguf_tensor *own = gguf_find_tensor(f, "output_sketch.fc1.weight");
+    const gguf_tensor *given = gguf_find_tensor(f, "lm_head_profiler.weight");
+    const gguf_tensor *embd = gguf_find_tensor(f, "token_embd.weight");
+    s->head_rank = own ? (int64_t)own->dims[1] : -1;
+    s->head_given = given && embd;
+    if (s->head_given) s->head_rank = (int64_t)(given->n_elems / (embd->dims[0] + embd->dims[1]));
+    s->head_distance = find_number(f, SPARSE_KEY_HEAD_DISTANCE);
+    s->head_loss = find_number(f, SPARSE_KEY_HEAD_LOSS);
+    s->head_rows = find_number(f, SPARSE_KEY_HEAD_ROWS);
+}
+
 static void gather_gpu_index(const gguf_file *f, inspect_summary *s) {
     gguf_string arch = s->architecture;
     s->gpu_index = gguf_string_is(arch, MODEL_GPU_INDEX_ARCHITECTURE);
@@ -198,6 +217,7 @@ static pi_status gather(const gguf_file *f, bool complete, inspect_summary *s, p
     s->n_expert_used = arch_number(f, arch, "expert_used_count");
     s->n_vocab = find_vocabulary(f, arch);
     gather_sparse(f, s);
+    gather_head(f, s);
     gather_gpu_index(f, s);
     return neuron_stats_gather(f, s->n_layer, &s->neurons, err);
 }

@@ -49,7 +49,10 @@ typedef struct inspect_summary {
     int64_t prepared_version;   /* powerinfer.version; -1: not prepared */
     inspect_range rank;         /* of the layers' predictors (fc1) */
     double predictor_threshold; /* scores below it are skipped; NAN: no predictor, or not known */
-    bool gpu_index;             /* a GPU neuron list of the original PowerInfer, not a model */
+    int64_t head_rank;          /* of the output head's predictor; -1: none */
+    bool head_given;            /* it is one of the original PowerInfer, without measurements */
+    double head_distance, head_loss, head_rows; /* model_head; NAN: not known */
+    bool gpu_index;                /* a GPU neuron list of the original PowerInfer, not a model */
     int64_t gpu_layers, gpu_bytes; /* layers and GPU memory of that list; -1: not given */
 } inspect_summary;
 

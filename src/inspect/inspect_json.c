@@ -13,6 +13,8 @@
  *     share_50, share_80, share_95, kind, rank, selected, recall}; with `verbose` also layers: for
  *     each layer the last eight fields and neurons
  *   bundles: null, or {layers, stride, bytes, padding_bytes} where neurons or experts are bundled
+ *   head: null, or the output head's predictor {kind: "sketch" or "profiler", rank, distance, rows,
+ *     loss}; the last three may be null
  *   parameters, tensor_bytes, types: [{type, tensors, bytes}], most bytes first
  *   kv: {key: value}; an array of more than KV_ITEMS items is {"type", "count"} unless `verbose`
  *   tensors: [{name, type, shape (contiguous first), offset, bytes, part (from 1)}]
@@ -113,6 +115,20 @@ static void write_bundles(json_writer *w, const inspect_bundles *b) {
     json_end_object(w);
 }
 
+static void write_head(json_writer *w, const inspect_summary *s) {
+    if (s->head_rank < 0) {
+        json_put_text(w, "head", NULL);
+        return;
+    }
+    json_put_object(w, "head");
+    json_put_text(w, "kind", s->head_given ? "profiler" : "sketch");
+    json_put_int(w, "rank", s->head_rank);
+    write_share(w, "distance", s->head_distance);
+    write_share(w, "rows", s->head_rows);
+    write_share(w, "loss", s->head_loss);
+    json_end_object(w);
+}
+
 /* One rank per layer: all may differ. */
 static void write_sparse(json_writer *w, const gguf_file *f, const inspect_summary *s) {
     if (s->rank.max < 0) {
@@ -154,6 +170,7 @@ static void write_summary(json_writer *w, const gguf_file *f, const inspect_summ
     write_sparse(w, f, s);
     write_neurons(w, &s->neurons, verbose);
     write_bundles(w, &s->bundles);
+    write_head(w, s);
     write_u64(w, "parameters", s->n_params);
     write_u64(w, "tensor_bytes", s->tensor_bytes);
     json_put_array(w, "types");

@@ -193,6 +193,18 @@ static void print_neurons(const inspect_summary *s, FILE *out) {
     }
 }
 
+static void print_head(const inspect_summary *s, FILE *out) {
+    if (s->head_rank < 0) return;
+    label(out, "output head");
+    fprintf(out, "%s of rank %" PRId64,
+            s->head_given ? "predictor of the original PowerInfer" : "sketch", s->head_rank);
+    if (!isnan(s->head_distance)) fprintf(out, ", distance %g", s->head_distance);
+    if (!isnan(s->head_rows))
+        fprintf(out, ", computes %.1f%% of the vocabulary", 100 * s->head_rows);
+    if (!isnan(s->head_loss)) fprintf(out, ", perplexity %+.2f%%", 100 * s->head_loss);
+    fputc('\n', out);
+}
+
 static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *out) {
     if (s->name.n_bytes) {
         label(out, "name");
@@ -227,6 +239,7 @@ static void print_summary(const gguf_file *f, const inspect_summary *s, FILE *ou
         fprintf(out, "%s\n", s->activation);
     }
     print_neurons(s, out);
+    print_head(s, out);
     print_tuning(f, out);
     if (s->n_ctx >= 0) {
         label(out, "context");

@@ -395,6 +395,7 @@ static pi_status make_context(run *r, pi_error *err) {
                          "bad option: perplexity: n_batch is %d, n_logits %d: use 1, 0 or "
                          "more",
                          c.n_batch, c.n_logits);
+    if (c.head == PI_HEAD_AUTO) c.head = PI_HEAD_DENSE;
     choose_group(r, &c);
     pi_status status = allocate(r, err);
     if (status == PI_OK) status = pi_context_create(r->model, &c, &r->context, err);

@@ -167,9 +167,12 @@ typedef enum tensor_role {
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
     ROLE_OUTPUT_BIAS,
-    ROLE_ROPE_FREQS, /* RoPE frequency divisors */
-    ROLE_ROPE_LONG,  /* divisors for contexts longer than the original one */
-    ROLE_ROPE_SHORT, /* divisors for other contexts */
+    ROLE_OUTPUT_FC1,      /* predictor of the output head: the hidden vector's projection */
+    ROLE_OUTPUT_FC2,      /* its scores of all tokens */
+    ROLE_OUTPUT_PROFILER, /* files of the original PowerInfer: both, in one tensor */
+    ROLE_ROPE_FREQS,      /* RoPE frequency divisors */
+    ROLE_ROPE_LONG,       /* divisors for contexts longer than the original one */
+    ROLE_ROPE_SHORT,      /* divisors for other contexts */
     ROLE_COUNT
 } tensor_role;
 
@@ -198,6 +201,7 @@ typedef enum arch_dim {
     DIM_2FF,         /* 2 * n_ff */
     DIM_EMBD_8,      /* n_embd / 8: bytes of one bit per element */
     DIM_RANK,        /* rank of the layer's predictors: from the file */
+    DIM_PROFILER,    /* elements of ROLE_OUTPUT_PROFILER: from the file */
     DIM_BUNDLE,      /* bytes of a neuron's or an expert's bundle: from the file */
     DIM_EXPERTS,     /* n_expert */
     DIM_UNITS,       /* placement units: n_expert where the layer has experts, otherwise n_ff */
@@ -238,7 +242,8 @@ typedef struct arch_sizes {
     int64_t n_stream, n_laurel;
     int64_t n_index_head, index_dim;
     int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group;
-    int64_t n_rank, n_pos, n_bundle; /* 0: unknown; such a dimension is taken from the file */
+    int64_t n_rank, n_pos, n_bundle,
+        n_profiler; /* 0: unknown; such a dimension is taken from the file */
 } arch_sizes;
 int64_t arch_dim_size(arch_dim dim, const arch_sizes *sizes); /* 1 for DIM_NONE */
 

@@ -5,6 +5,22 @@ static const arch_tensor moe_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), DENSE_LAYERS_FFN, EXPERTS, SHARED_EXPERT,
 };
 
+/* The predictor of the output head in files of the original PowerInfer. */
+static const arch_tensor smallthinker_tensors[] = {
+    GLOBAL_TENSORS,
+    {ROLE_OUTPUT_PROFILER,
+     "lm_head_profiler.weight",
+     "model.lm_head_profiler.weight",
+     {DIM_PROFILER, DIM_ONE},
+     TENSOR_OPTIONAL | TENSOR_SPARSE},
+    ATTN_NORM,
+    PROJECTIONS,
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
 static const arch_tensor moe_head_norms_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM,        PROJECTIONS, HEAD_NORMS(TENSOR_OPTIONAL),
     FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,     SHARED_EXPERT,
@@ -191,7 +207,7 @@ static const arch_row rows[] = {
      .window_after = true,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_NORM | ARCH_ROUTER_EARLY |
             ARCH_ROPE_WINDOWED,
-     TENSORS(moe_tensors)},
+     TENSORS(smallthinker_tensors)},
     {GGUF_ROW("bailingmoe", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, TENSORS(moe_tensors)},
     {GGUF_ROW("deepseek", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,

@@ -158,6 +158,8 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_ff_shared;
     case DIM_RANK:
         return s->n_rank;
+    case DIM_PROFILER:
+        return s->n_profiler;
     case DIM_POS:
         return s->n_pos;
     case DIM_BUNDLE:
@@ -331,6 +333,9 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_OUTPUT_NORM] = "output_norm",
     [ROLE_OUTPUT] = "output",
     [ROLE_OUTPUT_BIAS] = "output.bias",
+    [ROLE_OUTPUT_FC1] = "output_sketch.fc1",
+    [ROLE_OUTPUT_FC2] = "output_sketch.fc2",
+    [ROLE_OUTPUT_PROFILER] = "lm_head_profiler",
     [ROLE_ROPE_FREQS] = "rope_freqs",
     [ROLE_ROPE_LONG] = "rope_factors_long",
     [ROLE_ROPE_SHORT] = "rope_factors_short",

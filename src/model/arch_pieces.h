@@ -9,6 +9,18 @@
 
 #define HF_LAYER "model.layers.%d."
 
+/* The output head's predictor, from `prepare`. */
+#define OUTPUT_SKETCH                                                                              \
+    {ROLE_OUTPUT_FC1,                                                                              \
+     "output_sketch.fc1.weight",                                                                   \
+     NULL,                                                                                         \
+     {DIM_EMBD, DIM_RANK},                                                                         \
+     TENSOR_OPTIONAL | TENSOR_SPARSE},                                                             \
+    {                                                                                              \
+        ROLE_OUTPUT_FC2, "output_sketch.fc2.weight", NULL, {DIM_RANK, DIM_VOCAB},                  \
+            TENSOR_OPTIONAL | TENSOR_SPARSE                                                        \
+    }
+
 #define GLOBAL_TENSORS                                                                             \
     {ROLE_TOKEN_EMBD, "token_embd.weight", "model.embed_tokens.weight", {DIM_EMBD, DIM_VOCAB}, 0}, \
         {ROLE_OUTPUT_NORM,                                                                         \
@@ -17,7 +29,7 @@
          {DIM_EMBD, DIM_NONE},                                                                     \
          TENSOR_F32},                                                                              \
         {ROLE_OUTPUT, "output.weight", "lm_head.weight", {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},  \
-    {                                                                                              \
+        OUTPUT_SKETCH, {                                                                           \
         ROLE_ROPE_FREQS, "rope_freqs.weight", NULL, {DIM_HALF_ROT, DIM_NONE},                      \
             TENSOR_OPTIONAL | TENSOR_F32                                                           \
     }
@@ -88,7 +100,8 @@
         PLAIN_VECTOR(bias_role, name ".bias", DIM_EMBD, flags)
 #define PLAIN_GLOBALS                                                                              \
     {ROLE_TOKEN_EMBD, "token_embd.weight", NULL, {DIM_EMBD, DIM_VOCAB}, 0},                        \
-        {ROLE_OUTPUT_NORM, "output_norm.weight", NULL, {DIM_EMBD, DIM_NONE}, TENSOR_F32}, {        \
+        {ROLE_OUTPUT_NORM, "output_norm.weight", NULL, {DIM_EMBD, DIM_NONE}, TENSOR_F32},          \
+        OUTPUT_SKETCH, {                                                                           \
         ROLE_OUTPUT_NORM_BIAS, "output_norm.bias", NULL, {DIM_EMBD, DIM_NONE}, TENSOR_F32          \
     }
 

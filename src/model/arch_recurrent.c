@@ -83,6 +83,7 @@ static const arch_tensor lfm2_tensors[] = {
      {DIM_EMBD, DIM_NONE},
      TENSOR_F32},
     {ROLE_OUTPUT, "output.weight", "lm_head.weight", {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},
+    OUTPUT_SKETCH,
     ATTN_NORM,
     PROJECTIONS,
     HEAD_NORMS(0),

@@ -144,6 +144,24 @@ typedef struct model_layer_sparse {
     const int32_t *expert_perm; /* [n_expert], a permutation; NULL: source order */
 } model_layer_sparse;
 
+/* Predictors of the output head: scores of all tokens, fc2 . fc1 . x, x the hidden vector after the
+ * last norm. */
+typedef enum head_kind {
+    HEAD_PLAIN,   /* no predictor */
+    HEAD_SKETCH,  /* scores approximate the logits; tokens within `distance` of the best one are
+                     candidates, whose logits are computed */
+    HEAD_PROFILER /* original PowerInfer: candidates are the tokens with positive scores */
+} head_kind;
+
+typedef struct model_head {
+    head_kind kind;
+    int32_t rank;   /* rows of fc1 */
+    float distance; /* HEAD_SKETCH: >= 0, in logits, after their scale and before their soft cap */
+    /* Measured by `prepare`: relative increase of perplexity, 0.01 for 1%, and fraction of
+     * candidates; NAN: unknown. */
+    float loss, rows;
+} model_head;
+
 typedef struct model_sparse {
     bool pwri;                 /* magic PWRI */
     bool prepared;             /* powerinfer.version is present */
@@ -151,6 +169,7 @@ typedef struct model_sparse {
     float predictor_threshold; /* 0, or powerinfer.sparse_threshold */
     /* Relative increase of perplexity on held-out calibration text, 0.01 for 1%; NAN: unknown. */
     float predict_loss, threshold_loss;
+    model_head head;
     int64_t calibration_tokens;
     char calibration_sha256[65]; /* "" when unknown */
 } model_sparse;
@@ -204,7 +223,8 @@ typedef struct model {
     const arch_row *arch;
     model_hparams hp;
     model_layer *layers;        /* [n_layer] */
-    model_tensor t[ROLE_COUNT]; /* global tensors; OUTPUT is TOKEN_EMBD when tied */
+    model_tensor t[ROLE_COUNT]; /* global tensors; OUTPUT is TOKEN_EMBD when tied;
+                                   OUTPUT_FC1 and OUTPUT_FC2 may be parts of OUTPUT_PROFILER */
     model_sparse sparse;
     model_tuning tuning;
     struct model_split *splits; /* [n_splits] joined tensors of single experts (model_split.h) */

@@ -19,8 +19,8 @@ static int64_t rank_of(const model *m, const model_layer *l) {
     return fc1->n_out ? fc1->n_out / m->hp.n_expert : l->t[ROLE_FC1].n_out;
 }
 
-/* Ranks and the size of a position table come from the file. fc2 has the rank of fc1, which is
- * bound before it, and the second matrix of a low-rank branch has the rank of the first. */
+/* Ranks and the sizes of some tables come from the file. fc2 has the rank of fc1, which is bound
+ * before it, and the second matrix of a low-rank branch has the rank of the first. */
 static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
     const model_layer *l = layer < 0 ? NULL : &m->layers[layer];
     int32_t head_dim = l ? l->hp.head_dim : m->hp.head_dim;
@@ -49,7 +49,7 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_inner = m->hp.n_inner,
                         .n_ssm_head = m->hp.n_ssm_head,
                         .n_ssm_group = m->hp.n_ssm_group,
-                        .n_rank = l ? rank_of(m, l) : 0};
+                        .n_rank = l ? rank_of(m, l) : m->t[ROLE_OUTPUT_FC1].n_out};
     return arch_dim_size(dim, &sizes);
 }
 
@@ -235,8 +235,11 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
     for (int i = 0; i < 3; i++) {
         want[i] = resolve_dim(m, layer, row->dims[i]);
         bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS ||
-                    row->dims[i] == DIM_BUNDLE || row->dims[i] == DIM_LAUREL;
-        uint64_t most = row->dims[i] == DIM_BUNDLE ? t->n_bytes : MODEL_MAX_VOCAB;
+                    row->dims[i] == DIM_BUNDLE || row->dims[i] == DIM_LAUREL ||
+                    row->dims[i] == DIM_PROFILER;
+        uint64_t most = row->dims[i] == DIM_BUNDLE     ? t->n_bytes
+                        : row->dims[i] == DIM_PROFILER ? t->n_elems
+                                                       : MODEL_MAX_VOCAB;
         if (open && want[i] == 0) want[i] = t->dims[i] <= most ? (int64_t)t->dims[i] : 0;
         if (t->dims[i] != (uint64_t)want[i]) fits = false;
     }

@@ -334,6 +334,74 @@ static pi_status bind_layer(model *m, int layer, pi_error *err) {
     return status;
 }
 
+/* ---- the output head ------------------------------------------------------------------------- */
+
+/* Splits the tensor of the original PowerInfer: fc1 [n_embd, rank], followed by fc2 [rank,
+ * n_vocab]. */
+static pi_status split_profiler(model *m, pi_error *err) {
+    const model_tensor *whole = &m->t[ROLE_OUTPUT_PROFILER];
+    int64_t n_embd = m->hp.n_embd, n_vocab = m->hp.n_vocab, rank = whole->n_in / (n_embd + n_vocab);
+    const char *name = arch_tensor_of(m->arch, ROLE_OUTPUT_PROFILER)->name;
+    model_tensor fc1 = *whole, fc2 = *whole;
+    if (m->t[ROLE_OUTPUT_FC1].data)
+        return error_set(err, PI_ERR_FORMAT,
+                         "two predictors of the output head: %s: %s and %s are both present; "
+                         "remove one",
+                         gguf_path(m->file), name, arch_tensor_of(m->arch, ROLE_OUTPUT_FC1)->name);
+    if (rank < 1 || rank > MODEL_MAX_DIM || rank * (n_embd + n_vocab) != whole->n_in)
+        return error_set(err, PI_ERR_FORMAT,
+                         "wrong shape: %s: tensor %s has %lld elements, which must be a multiple "
+                         "of n_embd + n_vocab, %lld",
+                         gguf_path(m->file), name, (long long)whole->n_in,
+                         (long long)(n_embd + n_vocab));
+    fc1.n_in = n_embd;
+    fc1.n_out = rank;
+    fc2.n_in = rank;
+    fc2.n_out = n_vocab;
+    if (!quant_row_bytes(whole->type, (uint64_t)n_embd, &fc1.row_bytes) ||
+        !quant_row_bytes(whole->type, (uint64_t)rank, &fc2.row_bytes))
+        return error_set(err, PI_ERR_FORMAT,
+                         "row does not fill blocks: %s: tensor %s of type %s has rows of %lld and "
+                         "of %lld elements; quantize it to another type",
+                         gguf_path(m->file), name, quant_find((uint32_t)whole->type)->name,
+                         (long long)n_embd, (long long)rank);
+    fc1.n_bytes = fc1.row_bytes * (size_t)rank;
+    fc2.n_bytes = fc2.row_bytes * (size_t)n_vocab;
+    fc2.data = (const uint8_t *)whole->data + fc1.n_bytes;
+    m->t[ROLE_OUTPUT_FC1] = fc1;
+    m->t[ROLE_OUTPUT_FC2] = fc2;
+    m->t[ROLE_OUTPUT_PROFILER] = (model_tensor){0};
+    return PI_OK;
+}
+
+/* Ordinary files may have the tensor of the original PowerInfer. */
+static pi_status bind_head(model *m, pi_error *err) {
+    model_head *h = &m->sparse.head;
+    pi_status status = PI_OK;
+    *h = (model_head){.distance = NAN, .loss = NAN, .rows = NAN};
+    if (m->t[ROLE_OUTPUT_PROFILER].data) {
+        h->kind = HEAD_PROFILER;
+        status = split_profiler(m, err);
+    } else if (m->t[ROLE_OUTPUT_FC1].data || m->t[ROLE_OUTPUT_FC2].data) {
+        h->kind = HEAD_SKETCH;
+        status = read_number(m, SPARSE_KEY_HEAD_DISTANCE, false, &h->distance, err);
+        if (status == PI_OK) status = read_number(m, SPARSE_KEY_HEAD_LOSS, true, &h->loss, err);
+        if (status == PI_OK) status = read_number(m, SPARSE_KEY_HEAD_ROWS, true, &h->rows, err);
+        if (status == PI_OK && !(h->distance >= 0))
+            status = fail_key(m, SPARSE_KEY_HEAD_DISTANCE, "is missing or below 0", err);
+        for (int i = 0; i < 2 && status == PI_OK; i++) {
+            const arch_tensor *row = arch_tensor_of(m->arch, i ? ROLE_OUTPUT_FC2 : ROLE_OUTPUT_FC1);
+            if (!m->t[row->role].data)
+                status = error_set(err, PI_ERR_FORMAT,
+                                   "missing tensor: %s: %s is not in the file, but the other half "
+                                   "of the output head's predictor is; prepare the model again",
+                                   gguf_path(m->file), row->name);
+        }
+    }
+    h->rank = (int32_t)m->t[ROLE_OUTPUT_FC1].n_out;
+    return status;
+}
+
 /* Files of the original PowerInfer have one kind of predictor and no keys for it. */
 static void assume_original(model *m) {
     for (int i = 0; i < m->hp.n_layer; i++) {
@@ -355,6 +423,8 @@ pi_status model_bind_sparse(model *m, pi_error *err) {
             .recall = NAN, .density = NAN, .cut = NAN, .expert_active = NAN};
     if (m->sparse.pwri) assume_original(m);
     pi_status status = read_keys(m, err);
+    if (status == PI_OK) status = bind_head(m, err);
+    if (status != PI_OK) return status;
     if (!m->sparse.pwri && !m->sparse.prepared) return status;
     for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++) status = bind_layer(m, i, err);
     return status;

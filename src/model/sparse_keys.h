@@ -17,6 +17,11 @@
 #define SPARSE_KEY_EXPERT_ACTIVE  "powerinfer.expert.active"
 #define SPARSE_KEY_THRESHOLD_CUT  "powerinfer.threshold.cut"  /* f32, NaN: none */
 #define SPARSE_KEY_THRESHOLD_LOSS "powerinfer.threshold.loss" /* f32, as calibration.loss */
+/* f32: predictor of the output head (model_head) */
+#define SPARSE_KEYS_HEAD         "powerinfer.head."
+#define SPARSE_KEY_HEAD_DISTANCE SPARSE_KEYS_HEAD "distance"
+#define SPARSE_KEY_HEAD_LOSS     SPARSE_KEYS_HEAD "loss" /* NaN when not measured */
+#define SPARSE_KEY_HEAD_ROWS     SPARSE_KEYS_HEAD "rows" /* fraction of candidates */
 /* the original type of ffn_down per layer, which --undo restores */
 #define SPARSE_KEY_SOURCE_DOWN_TYPE "powerinfer.source.down_type" /* strings */
 /* strings: types of the rows in a layer's bundles (bundle.h), "none" where the part is absent */

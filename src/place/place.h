@@ -105,7 +105,7 @@ typedef struct place_workload {
     bool has_predictor;
     uint64_t stream_bytes; /* a token's residual stream, which moves to another primary */
     uint64_t head_bytes;   /* output matrix and norm, read for every token */
-    uint64_t table_bytes;  /* embeddings: always in host memory, rarely read */
+    uint64_t table_bytes;  /* embeddings, predictor of the head: always in host memory */
     uint64_t tied_bytes;   /* bytes of a head that is the embedding table; 0: the head has its own
                               matrix */
     uint64_t head_padding; /* like a layer's always_padding */

@@ -122,15 +122,51 @@ plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
     return s;
 }
 
-static void add_head(plan *p) {
+/* A step of a head with a predictor. Products with its matrices and their quantized inputs stay in
+ * the layout of matrix-vector products, so that a row of logits is the same in every ubatch. */
+static plan_step *add_head_step(plan *p, plan_op op, plan_buffer in, int slot) {
+    plan_step *s = plan_add_step(p, SIDE_CPU, op, -1, in);
+    plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
+    s->slot = slot;
+    return s;
+}
+
+/* Scores of all tokens by the predictor, then the logits of the candidates: matrix `out`. */
+static void add_predicted_logits(plan *p, const plan_matrix *out) {
+    const model_head *h = &p->model->sparse.head;
+    const args_head args = {.kind = h->kind, .distance = h->distance};
+    plan_set_kernel(&p->steps[p->n_layer_steps], KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
+    plan_step *fc1 = add_head_step(p, OP_MATMUL, BUF_Y, PLAN_SLOT_MAIN);
+    plan_add_matrix(p, fc1, ROLE_OUTPUT_FC1, ROLE_COUNT, BUF_PRED);
+    add_head_step(p, OP_QUANTIZE, BUF_PRED, PLAN_SLOT_PREDICTOR);
+    plan_step *scores = add_head_step(p, OP_HEAD_SCORES, BUF_PRED, PLAN_SLOT_PREDICTOR);
+    plan_add_matrix(p, scores, ROLE_OUTPUT_FC2, ROLE_COUNT, BUF_LOGITS);
+    if (h->kind == HEAD_SKETCH) { /* the scores are logits */
+        scores->matrix[0].scale *= out->scale;
+        scores->matrix[0].scale_last = out->scale_last;
+        scores->matrix[0].bias = out->bias;
+    }
+    plan_step *rows = add_head_step(p, OP_HEAD_ROWS, BUF_Y, PLAN_SLOT_MAIN);
+    plan_set_matrix(rows, out);
+    *STEP_ARGS(scores, head) = *STEP_ARGS(rows, head) = args;
+    p->head_bytes = fc1->weight_bytes + scores->weight_bytes;
+}
+
+static void add_head(plan *p, const plan_options *options) {
     const model *m = p->model;
     p->n_layer_steps = p->n_steps;
     plan_step *s = plan_add_step(p, p->head, OP_HEAD_NORM, -1, BUF_X);
     *STEP_ARGS(s, norm) = norm_by(p, &m->t[ROLE_OUTPUT_NORM], &m->t[ROLE_OUTPUT_NORM_BIAS]);
-    s = plan_add_step(p, p->head, OP_MATMUL, -1, BUF_Y);
-    plan_add_matrix(p, s, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
-    s->matrix[0].scale *= m->hp.logit_scale;
-    p->head_bytes = s->weight_bytes;
+    plan_matrix out = plan_make_matrix(p, -1, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
+    out.scale *= m->hp.logit_scale;
+    p->predicts_head = plan_predicts_head(p, options);
+    if (p->predicts_head) {
+        add_predicted_logits(p, &out);
+    } else {
+        s = plan_add_step(p, p->head, OP_MATMUL, -1, BUF_Y);
+        plan_set_matrix(s, &out);
+        p->head_bytes = s->weight_bytes;
+    }
     if (m->hp.logit_softcap == 0) return;
     s = plan_add_step(p, p->head, OP_SOFTCAP, -1, BUF_LOGITS);
     STEP_ARGS(s, softcap)->cap = m->hp.logit_softcap;
@@ -190,7 +226,7 @@ static void add_all(plan *p, const plan_options *options) {
     }
     move_stream(p, at, p->head, -1);
     if (plan_has_streams(p)) plan_add_merge(p);
-    add_head(p);
+    add_head(p, options);
 }
 
 static pi_status fail_type(const plan *p, const plan_matrix *pm, int layer, pi_error *err) {
@@ -370,6 +406,7 @@ static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
     for (int i = 0; i < n_steps; i++) {
         const plan_step *s = &steps[i];
         bool fixed = !plan_step_is_sparse(s);
+        if (plan_op_reads(s->op) == READS_CANDIDATES) continue;
         if (fixed) p->fixed_bytes += s->weight_bytes;
         if (!fixed) p->ffn_bytes += s->weight_bytes;
         for (int k = 0; k < s->n_matrices; k++) {

@@ -73,6 +73,7 @@ typedef struct plan_options {
     /* Blocks of PLAN_BOUNDS_SIZE positions that a token attends to in layers on the CPU
      * (plan_attention_blocks); 0: all. */
     int32_t attn_blocks;
+    pi_head predict_head; /* PI_HEAD_DENSE: all rows of the output head on the CPU */
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: this machine's */
     /* For placement: PLAN_STAY_* bits of the parts of each layer, and of the head, that must stay
      * on the CPU [n_layer + 1]; NULL: none. */
@@ -91,6 +92,8 @@ const char *ffn_mode_name(pi_mode mode); /* "auto", "dense", ... */
 pi_mode plan_choose_mode(const model *m, int layer, const plan_options *options);
 /* PI_ERR_UNSUPPORTED when no layer can run in `mode`; the message says what the model lacks. */
 pi_status plan_check_mode(const model *m, pi_mode mode, pi_error *err);
+/* PI_ERR_UNSUPPORTED when the output head has no predictor, but `head` needs one. */
+pi_status plan_check_head(const model *m, pi_head head, pi_error *err);
 
 /* Buffer of quantized vectors. */
 typedef struct plan_slot {
@@ -105,6 +108,7 @@ typedef struct plan {
     plan_step *steps;           /* [n_steps], for the CPU */
     plan_matrix *matrices;      /* PLAN_MAX_GROUP for each step */
     bool is_sparse;             /* the CPU has OP_FFN_SPARSE steps */
+    bool predicts_head;         /* the CPU has OP_HEAD_ROWS */
     int many_from[PLAN_SIDES];  /* tokens from which a device runs FORM_MANY */
     int n_gpu_steps;
     plan_step *gpu_steps;         /* [n_gpu_steps], by device; none without splits */
@@ -128,7 +132,7 @@ typedef struct plan {
     /* maximum 32-bit words of selected neurons per token in messages of a device */
     int64_t bits_words[PLAN_MAX_DEVICES];
     plan_slot slots[PLAN_SIDES][PLAN_SLOTS];
-    uint64_t head_bytes;   /* output matrix: not read when no logits are wanted */
+    uint64_t head_bytes;   /* output matrix, or its predictor: not read when no logits are wanted */
     int64_t max_part_rows; /* maximum over layers; 0: no neurons are left out */
     /* Bytes per ubatch: weights of steps that always read all of them (head included); FFN weights
      * among these; all FFN weights (without predictors). */

@@ -13,10 +13,13 @@ enum {
     PLAN_EMBD_STEPS = 6,    /* embedding of a layer, and receiving it */
     PLAN_STREAM_STEPS = 10, /* prediction, correction, the low-rank branch */
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS + PLAN_STREAM_STEPS,
-    PLAN_GLOBAL_STEPS = 14 + 2 * MODEL_MAX_STREAMS /* embeddings, streams, exchanges, final norm,
+    PLAN_GLOBAL_STEPS = 18 + 2 * MODEL_MAX_STREAMS /* embeddings, streams, exchanges, final norm,
                                                       head, soft cap */
 };
 
+/* Whether the CPU's output head computes the logits of candidates only. Call after the layers have
+ * their modes. */
+bool plan_predicts_head(const plan *p, const plan_options *o);
 /* Appends a step to a side's list, which has room. */
 plan_step *plan_add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in);
 /* The GPU of a layer; for steps outside layers (-1), the GPU of the last layer. */

@@ -202,3 +202,38 @@ pi_status plan_check_mode(const model *m, pi_mode mode, pi_error *err) {
     return error_set(err, PI_ERR_UNSUPPORTED, "mode %s does not apply: activation %s: %s",
                      ffn_mode_name(mode), activation_name(m->hp.activation), lacks[mode]);
 }
+
+/* ---- the output head ------------------------------------------------------------------------- */
+
+/* A measured loss; NaN: unknown. Below 0 it is noise. */
+static float loss_of(float measured) {
+    return measured < 0 ? 0 : measured;
+}
+
+/* The measured loss of the layers' modes. */
+static float loss_of_layers(const plan *p) {
+    const model_sparse *s = &p->model->sparse;
+    bool predicts = false, cuts = false;
+    for (int i = 0; i < p->model->hp.n_layer; i++) {
+        predicts = predicts || p->ffn[i].mode == PI_MODE_PREDICT;
+        cuts = cuts || p->ffn[i].mode == PI_MODE_THRESHOLD;
+    }
+    return (predicts ? loss_of(s->predict_loss) : 0) + (cuts ? loss_of(s->threshold_loss) : 0);
+}
+
+/* With PI_HEAD_AUTO the losses of layers and head together must be allowed. Adapters may change the
+ * output matrix, which the predictor then does not match. */
+bool plan_predicts_head(const plan *p, const plan_options *o) {
+    const model_head *h = &p->model->sparse.head;
+    if (o->predict_head == PI_HEAD_DENSE || h->kind == HEAD_PLAIN || p->head != SIDE_CPU)
+        return false;
+    if (o->predict_head == PI_HEAD_PREDICT) return true;
+    return p->model->adapters_hash == 0 && loss_of(h->loss) + loss_of_layers(p) <= o->max_loss;
+}
+
+pi_status plan_check_head(const model *m, pi_head head, pi_error *err) {
+    if (head != PI_HEAD_PREDICT || m->sparse.head.kind != HEAD_PLAIN) return PI_OK;
+    return error_set(err, PI_ERR_UNSUPPORTED,
+                     "the output head has no predictor: %s: `powerinfer prepare` can add one",
+                     gguf_path(m->file));
+}

@@ -128,6 +128,13 @@ static void print_softcap(const print_context *c, const args_softcap *a) {
     fprintf(c->out, " soft cap %g", (double)a->cap);
 }
 
+static void print_head(const print_context *c, const args_head *a) {
+    if (a->kind == HEAD_PROFILER)
+        fprintf(c->out, " where score > 0");
+    else
+        fprintf(c->out, " where score >= best - %g", (double)a->distance);
+}
+
 static void print_conv(const print_context *c, const plan_recurrent *r) {
     fprintf(c->out, " %d taps", r->n_taps);
 }

@@ -41,7 +41,7 @@ typedef enum plan_buffer {
     BUF_SSM_OUT,    /* the mixer's result [n_inner]; MIXER_CONV: [n_embd] */
     BUF_GATE,       /* [n_ff]; after the activation: the hidden vector */
     BUF_UP,         /* [n_ff] */
-    BUF_PRED,       /* the predictor's hidden vector [rank] */
+    BUF_PRED,       /* a predictor's hidden vector [rank] */
     BUF_SCORE,      /* the predictor's scores [n_ff]; only in ubatches of many tokens */
     BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer], computed by the CPU */
     BUF_ROUTER, /* scores of experts [n_expert], on the GPU followed by the shared expert's; with
@@ -66,9 +66,10 @@ typedef enum plan_op {
 
 const char *plan_op_name(plan_op op); /* for printed plans and traces */
 
-/* Weights that a step reads: all its matrices (weight_bytes), rows of active neurons only, or rows
- * of predictors. In steps that do not read all weights, threads count the bytes that they read. */
-typedef enum plan_reads { READS_ALL, READS_ACTIVE, READS_SCORES } plan_reads;
+/* Weights that a step reads: all its matrices (weight_bytes), rows of active neurons only, rows of
+ * predictors, or rows of the output matrix. In steps that do not read all weights, threads count
+ * the bytes that they read. */
+typedef enum plan_reads { READS_ALL, READS_ACTIVE, READS_SCORES, READS_CANDIDATES } plan_reads;
 plan_reads plan_op_reads(plan_op op);
 
 /* Forms: classes of ubatch sizes. The forward loop determines the form once per ubatch
@@ -387,6 +388,13 @@ typedef struct args_softcap {
     float cap;
 } args_softcap;
 
+/* The output head with a predictor. OP_HEAD_SCORES: matrix[0] is the predictor's fc2;
+ * OP_HEAD_ROWS: matrix[0] is the output matrix. */
+typedef struct args_head {
+    head_kind kind; /* HEAD_SKETCH or HEAD_PROFILER */
+    float distance; /* HEAD_SKETCH: candidates are within this of the best score */
+} args_head;
+
 /* All argument types, by name. */
 #define PLAN_ARGS(X)                                                                               \
     X(none)                                                                                        \
@@ -407,7 +415,8 @@ typedef struct args_softcap {
     X(experts)                                                                                     \
     X(recurrent)                                                                                   \
     X(message)                                                                                     \
-    X(softcap)
+    X(softcap)                                                                                     \
+    X(head)
 
 typedef enum plan_args {
 #define ARGS_TAG(name) ARGS_##name,
@@ -440,8 +449,8 @@ struct plan_step {
     /* OP_MATMUL, OP_FFN_IN, OP_FFN_SPARSE, OP_HEADS: matrices that share one quantized input */
     int n_matrices;
     plan_matrix *matrix;   /* [PLAN_MAX_GROUP], part of the plan's array */
-    uint64_t weight_bytes; /* bytes that this step reads per ubatch; OP_FFN_SPARSE and OP_FFN_DOWN:
-                              maximum, the context counts the actual bytes */
+    uint64_t weight_bytes; /* bytes that this step reads per ubatch; OP_FFN_SPARSE, OP_FFN_DOWN and
+                              OP_HEAD_ROWS: maximum, the context counts the actual bytes */
     /* Quantized form of the step's result if it writes one (plan_quantizes), or of its input if it
      * reads one (plan_input_slot). */
     int slot;           /* PLAN_SLOT_* */
@@ -484,7 +493,7 @@ static inline const plan_experts *plan_experts_of(const plan_step *s) {
 
 /* The slot with the quantized form of the input of a step's products. */
 static inline int plan_input_slot(const plan_step *s) {
-    return s->op == OP_MATMUL ? s->slot : PLAN_SLOT_MAIN;
+    return s->op == OP_MATMUL || s->op == OP_HEAD_SCORES ? s->slot : PLAN_SLOT_MAIN;
 }
 
 #endif

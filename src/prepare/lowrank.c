@@ -4,10 +4,10 @@
  * With C the covariance of the inputs, E |W (x - m) - A B (x - m)|^2 is least, over all A of r
  * columns and B of r rows, for A = U, B = U^T W, where the columns of U are the first r
  * eigenvectors of W C W^T: the left singular vectors of W S with S S^T = C. Means need no rank: the
- * neurons' biases compensate for them. U is found by subspace iteration from random signs (Halko,
- * Martinsson and Tropp 2011, algorithm 4.4, and 5.3 for the last step): Q <- orth(W C W^T Q), a few
- * times, then the eigenvectors of the small matrix Q^T W C W^T Q turn Q into U. The first columns
- * are the solutions of smaller ranks.
+ * neurons' biases compensate for them; without biases C has the second moments, m = 0. U is found
+ * by subspace iteration from random signs (Halko, Martinsson and Tropp 2011, algorithm 4.4, and 5.3
+ * for the last step): Q <- orth(W C W^T Q), a few times, then the eigenvectors of the small matrix
+ * Q^T W C W^T Q turn Q into U. The first columns are the solutions of smaller ranks.
  *
  * C from few samples is shrunk towards a multiple of the identity by the amount with the least mean
  * squared error (Ledoit and Wolf 2004), so that directions missing from the samples keep some
@@ -122,7 +122,7 @@ static pi_status find_covariance(lowrank_run *r, pi_error *err) {
     int64_t n = data->n_embd;
     double *sum = mem_calloc((size_t)n, sizeof *sum);
     if (!sum) return error_nomem(err, (size_t)n * sizeof *sum, "a low-rank predictor");
-    find_mean(data, sum, r->mean);
+    if (!data->unbiased) find_mean(data, sum, r->mean);
     mem_free(sum);
     gemm_args g = {.m = n,
                    .n = n,

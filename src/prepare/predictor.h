@@ -37,6 +37,7 @@ typedef struct predictor_data {
     const float *gate_bias;   /* [n_ff] or NULL; added to scores, included in the thresholds */
     const active_set *active; /* for all n_train + n_held tokens */
     size_t gate_row_bytes;    /* bytes of a row in the model, for the cost of a candidate */
+    bool unbiased;            /* lowrank: scores have no bias that makes up for the mean of x */
 } predictor_data;
 
 typedef struct predictor_options {

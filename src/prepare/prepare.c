@@ -300,15 +300,17 @@ static double loss_of(const prepare_quality *q) {
  * loss. */
 static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error *err) {
     int good = 0, bad = SHARE_STEPS;
-    double from = 0;
+    double from = 0, limit = p->options->max_loss;
     pi_status status = PI_OK;
+    if (p->head.rank > 0) limit -= fmax((double)p->head.loss, 0); /* mode auto adds the losses */
     for (int gap = bad - good; gap > 1 && status == PI_OK; gap = bad - good) {
         int middle = good + gap / 2;
         prepare_quality q;
         prepare_choose_cuts(p, (double)middle / SHARE_STEPS);
         status = prepare_patch(p, NAN, err);
         double to = from + (1 - from) / 2;
-        if (status == PI_OK) status = prepare_measure(p, PI_MODE_THRESHOLD, from, to, &q, err);
+        if (status == PI_OK)
+            status = prepare_measure(p, PI_MODE_THRESHOLD, PI_HEAD_DENSE, from, to, &q, err);
         if (status != PI_OK) return status;
         from = to;
         notify(&p->notifier,
@@ -317,7 +319,7 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
         /* Also limits the KL divergence: on text unknown to the model, perplexity may fall while
          * answers get worse. On other text the divergence is about as large as the rise of
          * perplexity. */
-        if (loss_of(&q) <= p->options->max_loss && q.kl <= p->options->max_loss)
+        if (loss_of(&q) <= limit && q.kl <= limit)
             good = middle;
         else
             bad = middle;
@@ -325,7 +327,19 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
     prepare_choose_cuts(p, (double)good / SHARE_STEPS);
     status = refuse_dense(p, err);
     if (status == PI_OK) status = prepare_patch(p, NAN, err);
-    return status == PI_OK ? prepare_measure(p, PI_MODE_THRESHOLD, from, 1, quality, err) : status;
+    return status == PI_OK
+               ? prepare_measure(p, PI_MODE_THRESHOLD, PI_HEAD_DENSE, from, 1, quality, err)
+               : status;
+}
+
+/* The loss of the output head's predictor, without those of the layers. */
+static pi_status measure_head(preparation *p, pi_error *err) {
+    prepare_quality q;
+    pi_status status = prepare_measure(p, PI_MODE_DENSE, PI_HEAD_PREDICT, 0, 1, &q, err);
+    if (status != PI_OK) return status;
+    p->head.loss = (float)loss_of(&q);
+    return gguf_writer_patch(p->writer, SPARSE_KEY_HEAD_LOSS, &p->head.loss, sizeof p->head.loss,
+                             err);
 }
 
 /* Measures the quality with the fitted predictors, unless their loss is too large, and the loss for
@@ -337,8 +351,10 @@ static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err)
                    : has_predictor(p)     ? PI_MODE_PREDICT
                    : zeros || !p->experts ? PI_MODE_EXACT
                                           : PI_MODE_DENSE;
-    pi_status status = p->thresholds ? search_cuts(p, &q, err)
-                                     : prepare_measure(p, mode, 0, 1, &q, err);
+    pi_status status = p->head.rank > 0 ? measure_head(p, err) : PI_OK;
+    if (status != PI_OK) return status;
+    status = p->thresholds ? search_cuts(p, &q, err)
+                           : prepare_measure(p, mode, PI_HEAD_DENSE, 0, 1, &q, err);
     if (status != PI_OK) return status;
     double loss = loss_of(&q);
     status = prepare_patch(p, loss, err);
@@ -348,7 +364,7 @@ static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err)
                "exact unless max_loss allows that; a higher recall loses less",
                100 * loss, 100 * p->options->max_loss);
         mode = PI_MODE_EXACT;
-        status = prepare_measure(p, mode, 0, 1, &q, err);
+        status = prepare_measure(p, mode, PI_HEAD_DENSE, 0, 1, &q, err);
     }
     *result = (pi_prepare_result){.mode = ffn_mode_name(mode),
                                   .tokens = prepare_text_count(&p->text),
@@ -357,6 +373,11 @@ static pi_status judge(preparation *p, pi_prepare_result *result, pi_error *err)
                                   .ppl_before = q.ppl_before,
                                   .ppl_after = q.ppl_after,
                                   .kl = q.kl,
+                                  .head_rank = (int32_t)p->head.rank,
+                                  .head_rows = p->head.rows,
+                                  .head_bytes = p->head.bytes,
+                                  .head_loss = (double)p->head.loss,
+                                  .head_same = p->head.same,
                                   .bytes_out = p->bytes_out,
                                   .predictor_bytes = p->predictor_bytes};
     for (uint64_t i = 0; i < gguf_n_tensors(p->model->file); i++)
@@ -409,6 +430,8 @@ void prepare_release(preparation *p) {
         prepare_magnitudes_free(&p->layers[i].magnitudes);
     }
     mem_free(p->layers);
+    mem_free(p->head.fc1);
+    mem_free(p->head.fc2);
     mem_free(p->source_down_type);
     prepare_text_free(&p->text);
     pool_destroy(p->pool);

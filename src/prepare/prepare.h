@@ -4,6 +4,7 @@
  *   prepare_layers.c     the windows through one layer after another: active neurons, predictors
  *   prepare_experts.c    predictors within the experts of a layer
  *   prepare_threshold.c  for models without exact zeros: the loss from zeroing small activations
+ *   prepare_head.c       a predictor of the output head
  *   prepare_spill.c      stores predictors until they are written
  *   prepare_matrix.c     decoding, transposing, permuting matrices, on all threads
  *   prepare_write.c      the prepared file
@@ -106,6 +107,18 @@ typedef struct prepare_layer {
     float *cut_weight; /* [n], in stored order: model_layer_sparse */
 } prepare_layer;
 
+/* A predictor of the output head. */
+typedef struct prepare_head {
+    int64_t rank; /* 0: none */
+    quant_type type_fc1, type_fc2;
+    void *fc1, *fc2;   /* [rank] rows of n_embd, [n_vocab] rows of rank */
+    float distance;    /* model_head */
+    double rows, same; /* on held-out tokens: fraction of candidates; of tokens whose most likely
+                          next token is the same */
+    double bytes;      /* read per token, as a fraction of the output matrix */
+    float loss;        /* of perplexity; NAN until it is measured */
+} prepare_head;
+
 /* A file without a name; NULL until the first write. */
 typedef struct prepare_spill prepare_spill;
 
@@ -121,7 +134,8 @@ typedef struct preparation {
     gguf_writer *writer;
     prepare_spill *spill;
     prepare_text text;
-    prepare_layer *layers;        /* [n_layer] */
+    prepare_layer *layers; /* [n_layer] */
+    prepare_head head;
     quant_type *source_down_type; /* [n_layer] type of ffn_down, before any change */
     bool has_down_type;
     quant_type down_type;      /* as requested */
@@ -170,6 +184,9 @@ pi_status prepare_experts_fit(preparation *p, int layer, const prepare_experts *
 /* Measures the input's predictors, which are kept. */
 pi_status prepare_experts_measure(preparation *p, int layer, const prepare_experts *x,
                                   const float *input, pi_error *err);
+/* Fits p->head. x: [tokens][n_embd], the residual stream after the last layer; overwritten.
+ * `kernels`: of the context. A message says why there is none. */
+pi_status prepare_fit_head(preparation *p, const cpu_kernels *kernels, float *x, pi_error *err);
 
 /* Moves the layer's fitted arrays to the spill. PI_ERR_IO, PI_ERR_NOMEM. */
 pi_status prepare_spill_fit(preparation *p, int layer, pi_error *err);
@@ -268,6 +285,8 @@ pi_status prepare_write_bundles(preparation *p, pi_prepare_result *result, pi_er
 pi_status prepare_write(preparation *p, pi_error *err);
 /* Writes the measured values over the placeholders of prepare_write. */
 pi_status prepare_patch(preparation *p, double loss, pi_error *err);
+/* Whether a tensor is part of the output head's predictor that prepare makes. */
+bool prepare_is_sketch(const gguf_tensor *t);
 
 /* ---- quality --------------------------------------------------------------------------------- */
 
@@ -277,7 +296,7 @@ typedef struct prepare_quality {
 
 /* Compares the complete output in `mode` with the input in dense mode on the held-out windows.
  * Progress goes from..to. */
-pi_status prepare_measure(preparation *p, pi_mode mode, double from, double to,
+pi_status prepare_measure(preparation *p, pi_mode mode, pi_head head, double from, double to,
                           prepare_quality *out, pi_error *err);
 
 /* ---- shared ---------------------------------------------------------------------------------- */

@@ -482,6 +482,8 @@ pi_status prepare_run_layers(preparation *p, pi_error *err) {
     if (status == PI_OK && looks) engine_observe(r.context, observe, &r);
     for (int l = 0; l < p->model->hp.n_layer && status == PI_OK; l++)
         status = run_layer(&r, l, err);
+    if (status == PI_OK && p->options->head)
+        status = prepare_fit_head(p, engine_kernels(r.context), r.x, err);
     release(&r);
     return status;
 }

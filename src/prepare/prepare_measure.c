@@ -97,21 +97,21 @@ static pi_status measure_window(measuring *m, const int32_t *tokens, pi_error *e
     return status;
 }
 
-static pi_status make_side(const measuring *m, const model *weights, pi_mode mode, side *out,
-                           pi_error *err) {
+static pi_status make_side(const measuring *m, const model *weights, pi_mode mode, pi_head head,
+                           side *out, pi_error *err) {
     engine_options options = {.n_threads = m->p->options->n_threads,
                               .n_batch = m->n_rows,
                               .n_logits = m->n_rows,
                               .tier = CPU_TIER_AUTO,
                               .type_k = QUANT_F16,
                               .type_v = QUANT_F16,
-                              .plan = {.mode = mode}};
+                              .plan = {.mode = mode, .predict_head = head}};
     pi_status status = engine_context_create(weights, &options, &out->context, err);
     if (status != PI_OK) return status;
     return engine_session_create(out->context, m->p->text.n_window, &out->session, err);
 }
 
-static pi_status set_up(measuring *m, pi_mode mode, pi_error *err) {
+static pi_status set_up(measuring *m, pi_mode mode, pi_head head, pi_error *err) {
     const char *path = NULL;
     size_t row_bytes = (size_t)m->p->model->hp.n_vocab * sizeof(float);
     size_t rows = logits_bytes / row_bytes + 1;
@@ -120,8 +120,9 @@ static pi_status set_up(measuring *m, pi_mode mode, pi_error *err) {
     if (!m->rows) return error_nomem(err, (size_t)m->n_rows * sizeof *m->rows, "measuring");
     pi_status status = gguf_writer_settle(m->p->writer, &path, err);
     if (status == PI_OK) status = model_open(path, NULL, &m->output, err);
-    if (status == PI_OK) status = make_side(m, m->p->model, PI_MODE_DENSE, &m->source, err);
-    if (status == PI_OK) status = make_side(m, m->output, mode, &m->prepared, err);
+    if (status == PI_OK)
+        status = make_side(m, m->p->model, PI_MODE_DENSE, PI_HEAD_DENSE, &m->source, err);
+    if (status == PI_OK) status = make_side(m, m->output, mode, head, &m->prepared, err);
     return status;
 }
 
@@ -130,11 +131,11 @@ static void free_side(side *s) {
     engine_context_destroy(s->context);
 }
 
-pi_status prepare_measure(preparation *p, pi_mode mode, double from, double to,
+pi_status prepare_measure(preparation *p, pi_mode mode, pi_head head, double from, double to,
                           prepare_quality *out, pi_error *err) {
     measuring m = {.p = p};
     const prepare_text *t = &p->text;
-    pi_status status = set_up(&m, mode, err);
+    pi_status status = set_up(&m, mode, head, err);
     for (int32_t i = 0; i < t->n_held && status == PI_OK; i++) {
         int64_t window = t->n_windows - t->n_held + i;
         status = measure_window(&m, t->tokens + window * t->n_window, err);

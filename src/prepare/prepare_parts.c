@@ -23,7 +23,7 @@ static bool is_own_key(gguf_string key) {
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (gguf_string_is(key, keys[i])) return true;
-    return false;
+    return gguf_string_starts(key, SPARSE_KEYS_HEAD);
 }
 
 /* Parts of split files are joined; bundles have their own alignment; another layout has another

@@ -125,6 +125,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     bool found = row && (row->role == ROLE_FFN_FREQ || row->role == ROLE_EXPERT_PERM ||
                          (row->role >= ROLE_EXPERT_FC1 && row->role <= ROLE_EXPERT_SIGN));
+    if (prepare_is_sketch(t)) return PI_OK; /* from an earlier preparation */
     if (l->p->experts && !found) return prepare_add_copy(l, t, t->name, err);
     if (!row) {
         char name[GGUF_MAX_NAME];
@@ -238,6 +239,27 @@ static pi_status add_all_findings(prepare_parts *l, int32_t *perms, pi_error *er
     return status;
 }
 
+/* The output head's predictor. */
+static pi_status add_head(prepare_parts *l, pi_error *err) {
+    const prepare_head *h = &l->p->head;
+    const model_hparams *hp = &l->p->model->hp;
+    prepare_part fc1 = prepare_name_part(l->p, PART_BYTES, ROLE_OUTPUT_FC1, -1);
+    prepare_part fc2 = prepare_name_part(l->p, PART_BYTES, ROLE_OUTPUT_FC2, -1);
+    if (h->rank == 0) return PI_OK;
+    fc1.type = h->type_fc1;
+    fc1.dims[0] = (uint64_t)hp->n_embd;
+    fc1.dims[1] = fc2.dims[0] = (uint64_t)h->rank;
+    fc1.bytes = h->fc1;
+    fc2.type = h->type_fc2;
+    fc2.dims[1] = (uint64_t)hp->n_vocab;
+    fc2.bytes = h->fc2;
+    gguf_put_f32(l->p->writer, SPARSE_KEY_HEAD_DISTANCE, h->distance);
+    gguf_put_f32(l->p->writer, SPARSE_KEY_HEAD_LOSS, NAN);
+    gguf_put_f32(l->p->writer, SPARSE_KEY_HEAD_ROWS, (float)h->rows);
+    pi_status status = prepare_add_part(l, &fc1, err);
+    return status == PI_OK ? prepare_add_part(l, &fc2, err) : status;
+}
+
 pi_status prepare_write(preparation *p, pi_error *err) {
     prepare_parts l = {.p = p};
     const model *m = p->model;
@@ -249,6 +271,7 @@ pi_status prepare_write(preparation *p, pi_error *err) {
     for (uint64_t i = 0; i < gguf_n_tensors(m->file) && status == PI_OK; i++)
         status = add_tensor(&l, gguf_tensor_at(m->file, i), err);
     if (status == PI_OK) status = add_all_findings(&l, perms, err);
+    if (status == PI_OK) status = add_head(&l, err);
     if (status == PI_OK)
         status = prepare_put_parts(&l, err);
     else

@@ -122,6 +122,7 @@ static const struct {
 } kept[] = {
     {NAME_HAS, "_norm.weight"},
     {NAME_HAS, "ffn_gate_inp.weight"},
+    {NAME_HAS, "output_sketch."},
     {NAME_HAS, "ffn_gate_tid2eid.weight"},
     {NAME_IS, "position_embd.weight"},
     {NAME_IS, "token_types.weight"},

@@ -160,6 +160,7 @@ static void count_all(quantization *q) {
 
 static bool is_measured_loss(gguf_string key) {
     return gguf_string_is(key, SPARSE_KEY_CALIBRATION_LOSS) ||
+           gguf_string_is(key, SPARSE_KEY_HEAD_LOSS) ||
            gguf_string_is(key, SPARSE_KEY_THRESHOLD_LOSS) ||
            gguf_string_is(key, SPARSE_KEY_PREDICTOR_RECALL);
 }

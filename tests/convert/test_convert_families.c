@@ -175,7 +175,8 @@ static void check_case(const family_case *c, const char *path) {
     if (gguf_open(reference, NULL, &want, &err) != PI_OK) fail_msg("%s", err.message);
     if (gguf_open(f.out, NULL, &got, &err) != PI_OK) fail_msg("%s", err.message);
     compare_tensors(want, got, c->file);
-    compare_logits(reference, f.out, c->file);
+    /* a tiny file has a scale of experts, which SmallThinker's config.json has no name for */
+    if (strcmp(c->file, "with a profiler") != 0) compare_logits(reference, f.out, c->file);
     gguf_close(want);
     gguf_close(got);
     gguf_close(g);
@@ -274,6 +275,30 @@ static void test_latent_heads(void **state) {
     t.v_dim = 12;
     t.n_vocab = 160;
     tiny_set_heads(&t, 4, 1);
+    tiny_write(&t, MADE_PATH);
+    check_case(&c, MADE_PATH);
+}
+
+/* The original PowerInfer's predictor of the output head: one row, whose length no number gives. */
+static void test_profiler(void **state) {
+    (void)state;
+    static family_case c;
+    tiny_model t = tiny_default();
+    c = *find_case("more/smallthinker-moe");
+    snprintf(c.file, sizeof c.file, "with a profiler");
+    snprintf(c.config, sizeof c.config, "%s",
+             "{\"model_type\":\"smallthinker\",\"hidden_size\":$n_embd,"
+             "\"num_hidden_layers\":$n_layer,\"num_attention_heads\":$n_head,"
+             "\"num_key_value_heads\":$n_head_kv,\"head_dim\":$head_dim,\"vocab_size\":40,"
+             "\"moe_ffn_hidden_size\":$n_ff_exp,\"moe_num_primary_experts\":$n_expert,"
+             "\"moe_num_active_primary_experts\":$n_used,\"norm_topk_prob\":true,"
+             "\"moe_primary_router_apply_softmax\":true,\"sliding_window_size\":4096,"
+             "\"sliding_window_layout\":[0,1],\"rope_layout\":[0,1],"
+             "\"max_position_embeddings\":$n_ctx,\"rms_norm_eps\":$eps,\"rope_theta\":$base}");
+    t.arch = "smallthinker";
+    t.head_dim = t.n_rot = 16;
+    t.experts = (tiny_experts){.n = 4, .n_used = 2, .n_ff = 32};
+    t.head = (tiny_head){.rank = 24, .type = "f32", .profiler = true};
     tiny_write(&t, MADE_PATH);
     check_case(&c, MADE_PATH);
 }
@@ -377,15 +402,11 @@ static void test_all_families_have_a_case(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families),
-        cmocka_unit_test(test_exaone),
-        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_latent_heads),
-        cmocka_unit_test(test_uneven_heads),
-        cmocka_unit_test(test_bounded_decays),
-        cmocka_unit_test(test_layer_embeddings),
-        cmocka_unit_test(test_recurrent),
-        cmocka_unit_test(test_all_families_have_a_case),
+        cmocka_unit_test(test_families),       cmocka_unit_test(test_exaone),
+        cmocka_unit_test(test_recorded),       cmocka_unit_test(test_latent_heads),
+        cmocka_unit_test(test_uneven_heads),   cmocka_unit_test(test_profiler),
+        cmocka_unit_test(test_bounded_decays), cmocka_unit_test(test_layer_embeddings),
+        cmocka_unit_test(test_recurrent),      cmocka_unit_test(test_all_families_have_a_case),
     };
     n_cases = family_read(cases);
     return cmocka_run_group_tests(tests, NULL, NULL);

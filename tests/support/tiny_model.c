@@ -252,6 +252,10 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
     if (t->experts.n > 0) put_expert_keys(w, t);
     if (t->index.dim > 0) put_index_keys(w, t);
     if (t->sparse.down_t) put_sparse_keys(w, t);
+    if (t->head.rank > 0 && !t->head.profiler) {
+        gguf_put_f32(w, SPARSE_KEY_HEAD_DISTANCE, t->head.distance);
+        gguf_put_f32(w, SPARSE_KEY_HEAD_LOSS, t->head.loss);
+    }
     if (t->activation) gguf_put_string(w, key(t, "hidden_activation", name), t->activation);
     put_optional(w, t, "hidden_activation_threshold", t->threshold);
     if (t->vocabulary)
@@ -476,6 +480,24 @@ static void add_layer(tiny_list *l, int i) {
     add_bias(l, t->ffn_bias, i, t->sparse.pwri ? "ffn_down_t.bias" : "ffn_down.bias", t->n_embd);
 }
 
+/* fc1 and fc2, or both in one row of numbers. */
+static void add_head_predictor(tiny_list *l) {
+    const tiny_model *t = l->model;
+    const int64_t rank = t->head.rank;
+    if (rank == 0) return;
+    tiny_tensor *x = add(l, -1,
+                         t->head.profiler ? "lm_head_profiler.weight" : "output_sketch.fc1.weight",
+                         t->head.type);
+    x->deviation = 1 / sqrtf((float)t->n_embd);
+    x->dims[0] = (uint64_t)(t->head.profiler ? rank * (t->n_embd + t->n_vocab) : t->n_embd);
+    x->dims[1] = (uint64_t)(t->head.profiler ? 1 : rank);
+    if (t->head.profiler) return;
+    x = add(l, -1, "output_sketch.fc2.weight", t->head.type);
+    x->deviation = 1;
+    x->dims[0] = (uint64_t)rank;
+    x->dims[1] = (uint64_t)t->n_vocab;
+}
+
 static void list_tensors(tiny_list *l) {
     const tiny_model *t = l->model;
     add_matrix(l, -1, "token_embd", t->n_embd, t->n_vocab);
@@ -486,6 +508,7 @@ static void list_tensors(tiny_list *l) {
     if (!t->tied) add_matrix(l, -1, "output", t->n_embd, t->n_vocab);
     if (!t->tied && t->head_type) l->tensors[l->n - 1].traits = quant_find_name(t->head_type);
     add_bias(l, t->head_bias, -1, "output.bias", t->n_vocab);
+    add_head_predictor(l);
     if (t->rope_freqs) add_vector(l, -1, "rope_freqs.weight", t->n_rot / 2, 3, 0.5f);
 }
 

@@ -30,6 +30,14 @@ typedef struct tiny_sparse {
     bool cut_factors; /* with a factor for every neuron, ffn_cut */
 } tiny_sparse;
 
+/* A predictor of the output head. */
+typedef struct tiny_head {
+    int rank;             /* 0: none */
+    const char *type;     /* of its matrices */
+    bool profiler;        /* one tensor, as in files of the original PowerInfer; smallthinker */
+    float distance, loss; /* powerinfer.head.*; loss NAN: not measured */
+} tiny_head;
+
 /* Mixture of experts in layers from `n_dense` on; n 0: none. */
 typedef struct tiny_experts {
     int n, n_used, n_ff; /* n_ff: neurons of an expert */
@@ -78,6 +86,7 @@ typedef struct tiny_model {
     float threshold;        /* fatrelu's */
     float eps, freq_base;
     tiny_sparse sparse;
+    tiny_head head;
     tiny_experts experts;
     tiny_index index;
     bool vocabulary; /* SentencePiece vocabulary of n_vocab tokens */

@@ -102,6 +102,9 @@ void cpu_exec_ffn_sparse_one(cpu_exec *c, const plan_step *s, const plan_ffn *f,
 void cpu_exec_ffn_sparse_union(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith);
 void cpu_exec_prefetch(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith);
 void cpu_exec_ffn_down_rows(cpu_exec *c, const plan_step *s, const plan_ffn *f);
+/* cpu_head.c */
+void cpu_exec_head_scores(cpu_exec *c, const plan_step *s, int ith);
+void cpu_exec_head_rows(cpu_exec *c, const plan_step *s, const args_head *a, int ith);
 /* cpu_route.c */
 void cpu_exec_route(cpu_exec *c, const plan_step *s, const plan_experts *e);
 void cpu_exec_prefetch_experts(cpu_exec *c, const plan_step *s, const plan_experts *e);
@@ -164,10 +167,17 @@ typedef struct cpu_exec_product {
 } cpu_exec_product;
 extern const cpu_exec_product cpu_exec_by_vector, cpu_exec_by_tile;
 
+/* Steps after the layers compute the wanted rows of logits only. */
+static inline bool cpu_exec_is_head(const cpu_exec *c, const plan_step *s) {
+    return s - c->plan->steps >= c->plan->n_layer_steps;
+}
 /* The form in which the ubatch runs a step. */
 static inline plan_form cpu_exec_form(const cpu_exec *c, const plan_step *s) {
-    bool head = s - c->plan->steps >= c->plan->n_layer_steps;
-    return head ? c->ubatch.head_form : c->ubatch.form;
+    return cpu_exec_is_head(c, s) ? c->ubatch.head_form : c->ubatch.form;
+}
+/* Rows of the buffers that a step works on. */
+static inline int64_t cpu_exec_n_rows(const cpu_exec *c, const plan_step *s) {
+    return cpu_exec_is_head(c, s) ? c->ubatch.n_out : c->ubatch.n_tokens;
 }
 
 /* How a step multiplies, and how it quantizes activations. */

@@ -90,7 +90,7 @@ static int64_t padded_rows(const plan_matrix *pm) {
 /* The matrices' rows form one range, each matrix padded to whole tiles. */
 void cpu_exec_matmul(cpu_exec *c, const plan_step *s, int ith) {
     const cpu_exec_product *by = cpu_exec_product_of(c, s);
-    int64_t n_cols = s->matrix[0].out == BUF_LOGITS ? c->ubatch.n_out : c->ubatch.n_tokens;
+    int64_t n_cols = cpu_exec_n_rows(c, s);
     int64_t total = 0;
     size_t row_bytes = 1;
     for (int k = 0; k < s->n_matrices; k++) {

@@ -143,7 +143,7 @@ void cpu_exec_hidden(cpu_exec *c) {
 void cpu_exec_quantize(cpu_exec *c, const plan_step *s, const args_quantize *a) {
     const cpu_act_layout layout = cpu_exec_layout(c, s);
     const model_hparams *hp = &c->model->hp;
-    int64_t n = c->ubatch.n_tokens, c0, c1;
+    int64_t n = cpu_exec_n_rows(c, s), c0, c1;
     if (a->received && plan_message_is_q8(c->plan, STEP_ARGS(s - 1, message), (int)n)) return;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1 && a->relu; i++) {
