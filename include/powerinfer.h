@@ -171,9 +171,10 @@ typedef enum pi_mode {
 
 /* Which rows of the output matrix are read, see docs/sparse.md. */
 typedef enum pi_head {
-    PI_HEAD_DENSE,   /* all */
-    PI_HEAD_PREDICT, /* those of the tokens that the model's predictor selects; on a GPU all */
-    PI_HEAD_AUTO     /* PREDICT, where the measured losses of head and mode are within max_loss */
+    PI_HEAD_AUTO,   /* PREDICT, where it is faster by the cost model (or as pi_tune measured) and
+                       the measured losses of head and mode are within max_loss; else DENSE */
+    PI_HEAD_DENSE,  /* all */
+    PI_HEAD_PREDICT /* those of the tokens that the model's predictor selects; on a GPU all */
 } pi_head;
 
 /* Types of four and five bits rotate heads before they quantize them: docs/performance.md. */
@@ -222,10 +223,12 @@ typedef struct pi_context_options {
     int32_t max_batch;
     int32_t n_logits; /* maximum rows of logits per call; 0: n_batch, at most 64 MB */
     pi_kernels kernels;
-    pi_mode mode;    /* layers without the data that a mode needs run in a lossless one */
-    pi_head head;    /* default PI_HEAD_AUTO. PI_HEAD_PREDICT needs a model with a predictor */
-    float max_loss;  /* for the auto choices: relative increase of perplexity; default 0.01, 1% */
-    float threshold; /* predictor threshold; NAN (default): the model's */
+    pi_mode mode; /* layers without the data that a mode needs run in a lossless one */
+    pi_head head; /* PI_HEAD_PREDICT needs a model with a predictor */
+    /* For the auto choices: relative increase of perplexity; default 0.01, 1%; 0: only lossless
+     * modes, whatever was measured. */
+    float max_loss;
+    float threshold;                /* predictor threshold; NAN (default): the model's */
     pi_cache_type cache_k, cache_v; /* type of the sessions' KV caches; default F16 */
     /* Decode attends to this many blocks of 16 positions, 4 or more, in layers on the CPU: the
      * first, the last two, and those with the highest scores (docs/sparse.md). Layers with a

@@ -189,6 +189,7 @@ PI_API pi_status pi_prepare_undo(const char *in_path, const char *out_path,
 typedef struct pi_tune_trial {
     bool prepared;    /* of the model that tune prepared; otherwise of the input as it is */
     const char *mode; /* "dense", "exact", "predict", "threshold" */
+    bool head;        /* with the predictor of the output head */
     int32_t threads;
     int32_t attn_blocks; /* 0: all positions */
     double tps;          /* decoded tokens per second, the median of `rounds`; 0: not timed */
@@ -200,8 +201,8 @@ typedef struct pi_tune_trial {
 } pi_tune_trial;
 
 typedef struct pi_tune_options {
-    /* Device, budgets, cache types, batch. n_threads 0: tune tries several. mode, max_loss and
-     * attn_blocks are ignored. */
+    /* Device, budgets, cache types, batch. n_threads 0: tune tries several. mode, head, max_loss
+     * and attn_blocks are ignored. */
     pi_context_options context;
     const char *calibration;    /* path of a UTF-8 text, for prepare and for the timed tokens; NULL:
                                    the model is not prepared, random tokens are timed */

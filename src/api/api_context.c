@@ -9,7 +9,6 @@
 
 pi_context_options pi_context_default_options(void) {
     return (pi_context_options){.n_batch = 512,
-                                .head = PI_HEAD_AUTO,
                                 .max_loss = 0.01f,
                                 .attn_blocks = PI_ATTN_BLOCKS_AUTO,
                                 .threshold = NAN,

@@ -49,7 +49,7 @@ static pi_status check(const model *m, const pi_context_options *o, pi_error *er
         return error_set(err, PI_ERR_ARG, "bad number of threads: %d, %d: use 1 to %d",
                          o->n_threads, o->n_threads_batch, POOL_MAX_THREADS);
     if ((unsigned)o->kernels > PI_KERNELS_NEON || (unsigned)o->mode > PI_MODE_THRESHOLD ||
-        (unsigned)o->head > PI_HEAD_AUTO || (unsigned)o->cache_k > PI_CACHE_IQ4_NL ||
+        (unsigned)o->head > PI_HEAD_PREDICT || (unsigned)o->cache_k > PI_CACHE_IQ4_NL ||
         (unsigned)o->cache_v > PI_CACHE_IQ4_NL)
         return error_set(
             err, PI_ERR_ARG,
@@ -94,10 +94,15 @@ static void apply_tuning(const model *m, engine_options *e) {
     if (!t->here) return;
     if (e->n_threads == 0 && t->threads <= cpu_count_available()) e->n_threads = t->threads;
     while (mode > PI_MODE_AUTO && strcmp(t->mode, ffn_mode_name(mode)) != 0) mode--;
-    if (!(t->loss <= e->plan.max_loss) || plan_check_mode(m, mode, NULL) != PI_OK) return;
+    if (mode == PI_MODE_AUTO || plan_check_mode(m, mode, NULL) != PI_OK) return;
+    if (!(t->loss <= e->plan.max_loss)) return;
     if (e->plan.mode == PI_MODE_AUTO) e->plan.mode = mode;
-    if (any_blocks && e->plan.mode == mode && t->attn_blocks >= PLAN_BOUNDS_LEAST &&
-        e->n_positions <= t->n_ctx)
+    if (e->plan.mode != mode) return;
+    /* Adapters may change the output matrix, which the predictor then does not match. */
+    pi_head head = t->head && m->adapters_hash == 0 ? PI_HEAD_PREDICT : PI_HEAD_DENSE;
+    if (e->plan.predict_head == PI_HEAD_AUTO && plan_check_head(m, head, NULL) == PI_OK)
+        e->plan.predict_head = head;
+    if (any_blocks && t->attn_blocks >= PLAN_BOUNDS_LEAST && e->n_positions <= t->n_ctx)
         e->plan.attn_blocks = t->attn_blocks;
 }
 

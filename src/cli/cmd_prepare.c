@@ -133,7 +133,8 @@ static pi_status work(job *j, pi_error *err) {
     options.head = o->prepare_head != 0;
     options.seed = (uint64_t)o->seed;
     options.bundles = (pi_bundles)o->bundle;
-    options.rearrange = o->bundle != PI_BUNDLES_KEEP && !o->calibration;
+    options.rearrange = o->bundle != PI_BUNDLES_KEEP && !o->calibration &&
+                        !options_given(o, &o->prepare_head);
     options.n_threads = (int32_t)o->threads;
     options.layer = keep_layer;
     options.progress = show_progress;

@@ -41,6 +41,7 @@ static void put_trial(json_writer *w, const char *key, const pi_tune_trial *t) {
     json_put_object(w, key);
     json_put_bool(w, "prepared", t->prepared);
     json_put_text(w, "mode", t->mode);
+    json_put_text(w, "head", t->head ? "predict" : "dense");
     json_put_int(w, "threads", t->threads);
     json_put_int(w, "attn_blocks", t->attn_blocks);
     json_put_number(w, "tps", t->tps);
@@ -66,7 +67,7 @@ static void print_json(const job *j) {
 
 static void print_text(const job *j) {
     const pi_tune_result *r = &j->result;
-    printf("model     mode       threads  blocks  tokens/s  MiB/token    loss\n");
+    printf("model     mode       head     threads  blocks  tokens/s  MiB/token    loss\n");
     for (int i = 0; i < j->n; i++) {
         const pi_tune_trial *t = &j->trials[i];
         char blocks[16] = "all", speed[16] = "-", mib[16] = "-", loss[16] = "?";
@@ -76,9 +77,9 @@ static void print_text(const job *j) {
             snprintf(mib, sizeof mib, "%.1f", t->bytes_per_token / 1048576);
         }
         if (!isnan(t->loss)) snprintf(loss, sizeof loss, "%.2f%%", 100 * t->loss);
-        printf("%-8s  %-9s  %7d  %6s  %8s  %9s  %6s%s%s\n", t->prepared ? "prepared" : "input",
-               t->mode, t->threads, blocks, speed, mib, loss, t->chosen ? "  chosen" : "",
-               t->reason);
+        printf("%-8s  %-9s  %-7s  %7d  %6s  %8s  %9s  %6s%s%s\n",
+               t->prepared ? "prepared" : "input", t->mode, t->head ? "predict" : "dense",
+               t->threads, blocks, speed, mib, loss, t->chosen ? "  chosen" : "", t->reason);
     }
     printf("\n%s: %.4g instead of %.4g tokens/s\n", r->cpu, r->after.tps, r->before.tps);
 }

@@ -27,11 +27,12 @@ pi_status drafting_check(const cli_options *o, pi_error *err) {
         return error_set(err, PI_ERR_ARG,
                          "two drafters: --spec self: the model drafts for itself: leave out -md or "
                          "-hfd, or --spec");
-    if (kind_of(o) == SPEC_SELF && (o->mode == PI_MODE_PREDICT || o->mode == PI_MODE_THRESHOLD))
-        return error_set(
-            err, PI_ERR_ARG,
-            "incompatible options: --spec self drafts in a mode with loss and verifies "
-            "in one without: leave out --mode, or give dense or exact");
+    bool loses = o->mode == PI_MODE_PREDICT || o->mode == PI_MODE_THRESHOLD ||
+                 o->head == PI_HEAD_PREDICT || o->attn_blocks > 0;
+    if (kind_of(o) == SPEC_SELF && loses)
+        return error_set(err, PI_ERR_ARG,
+                         "incompatible options: --spec self drafts with loss and verifies without: "
+                         "leave out --mode predict or threshold, --head predict and --attn-blocks");
     if (o->draft_min > o->draft_max)
         return error_set(err, PI_ERR_ARG, "out of range: --draft-min %lld: --draft-max is %lld",
                          (long long)o->draft_min, (long long)o->draft_max);

@@ -621,7 +621,7 @@ const option option_table[] = {
                 "treat small activations as zero; auto: the fastest mode within --max-loss. A "
                 "mode that the model has no data for is an error"),
     ROW(CHOICE, SPARSE, PLANNED & ~COMMAND_PLACE, head, NAMES("head", NULL), .argument = "HEAD",
-        .choices = "dense|predict|auto", .standard = "auto",
+        .choices = "auto|dense|predict", .standard = "auto",
         .help = "output head on the CPU; dense: compute all logits; predict: compute the logits "
                 "of the tokens that the model's predictor selects; auto: predict where its "
                 "measured loss is within --max-loss, together with the mode's; for eval and "

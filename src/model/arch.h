@@ -433,8 +433,6 @@ void arch_tensor_name(const arch_tensor *t, int layer, char name[64]);
 /* Whether tensors of this role belong to a predictor, of a dense layer or within experts. */
 bool tensor_role_is_predictor(tensor_role role);
 const char *tensor_role_name(tensor_role role); /* "ffn_up" */
-/* Whether tensors of this role belong to a predictor, of a dense layer or within experts. */
-bool tensor_role_is_predictor(tensor_role role);
 /* The part of a layer that a tensor belongs to. */
 typedef enum arch_part { PART_ANY, PART_ATTENTION, PART_RECURRENT, PART_FFN } arch_part;
 arch_part tensor_role_part(tensor_role role);

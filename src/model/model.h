@@ -178,6 +178,7 @@ typedef struct model_sparse {
 typedef struct model_tuning {
     bool here;              /* the file has them, for this machine's CPU; else all others are 0 */
     char mode[16];          /* as ffn_mode_name */
+    bool head;              /* with the predictor of the output head */
     int32_t threads, n_ctx; /* threads 0: not tuned */
     int32_t attn_blocks;    /* 0: all positions */
     float loss;             /* of all together with this context, as model_sparse's losses */

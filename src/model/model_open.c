@@ -568,14 +568,6 @@ int64_t model_layer_units(const model *m, int layer) {
     return l->t[ROLE_ROUTER].data ? m->hp.n_expert : l->hp.n_ff;
 }
 
-/* Whether this is one expert's part of joined tensors. */
-static bool is_split(const model *m, const char *name) {
-    int layer, expert;
-    tensor_role role = model_split_role(name, &layer, &expert);
-    return role != ROLE_COUNT && expert >= 0 && expert < m->hp.n_expert &&
-           model_find_split(m, role, layer);
-}
-
 /* Whether a layer's tensor, named `rest` after "blk.N.", is in the architecture row or has no
  * effect here: scales (see read_scale), ranges for other programs' activation formats, and the
  * rotary tables of very old files. */
@@ -610,9 +602,9 @@ static bool is_known_global(const model *m, const char *name) {
 static pi_status refuse_unknown(const model *m, pi_error *err) {
     for (uint64_t i = 0; i < gguf_n_tensors(m->file); i++) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);
-        int layer, used = 0;
+        int layer, expert, used = 0;
         bool in_layer = sscanf(t->name, "blk.%9d.%n", &layer, &used) == 1 && used > 0;
-        if (is_split(m, t->name)) continue;
+        if (model_split_of(m, t->name, &expert)) continue;
         if (!in_layer ? is_known_global(m, t->name)
                       : layer < 0 || layer >= m->hp.n_layer ||
                             is_known(m, &m->layers[layer].hp, t->name + used))

@@ -15,19 +15,21 @@ static const struct {
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-tensor_role model_split_role(const char *name, int *layer, int *expert) {
-    char kind[16], ending[16];
-    if (sscanf(name, "blk.%9d.%15[a-z0-9_].%9d.%15s", layer, kind, expert, ending) != 4 ||
-        strcmp(ending, "weight") != 0)
-        return ROLE_COUNT;
-    for (int i = 0; i < KINDS; i++)
-        if (strcmp(kind, kinds[i].name) == 0) return kinds[i].role;
-    return ROLE_COUNT;
-}
-
 const model_split *model_find_split(const model *m, tensor_role role, int layer) {
     for (int i = 0; i < m->n_splits; i++)
         if (m->splits[i].role == role && m->splits[i].layer == layer) return &m->splits[i];
+    return NULL;
+}
+
+const model_split *model_split_of(const model *m, const char *name, int *expert) {
+    char kind[16], whole[GGUF_MAX_NAME];
+    int layer;
+    if (sscanf(name, "blk.%9d.%15[a-z0-9_].%9d.", &layer, kind, expert) != 3) return NULL;
+    /* the name that join looked for: no other spelling, no other layer or expert */
+    snprintf(whole, sizeof whole, "blk.%d.%s.%d.weight", layer, kind, *expert);
+    if (strcmp(whole, name) != 0 || *expert < 0 || *expert >= m->hp.n_expert) return NULL;
+    for (int i = 0; i < KINDS; i++)
+        if (strcmp(kind, kinds[i].name) == 0) return model_find_split(m, kinds[i].role, layer);
     return NULL;
 }
 
@@ -71,8 +73,12 @@ static pi_status join(model *m, int kind, int layer, pi_error *err) {
     size_t n = (size_t)m->hp.n_expert, n_bytes;
     if (!first || !row) return PI_OK;
     model_split *s = &m->splits[m->n_splits];
-    *s = (model_split){.all = *first, .role = kinds[kind].role, .layer = layer};
+    *s = (model_split){
+        .all = *first, .expert_bytes = first->n_bytes, .role = kinds[kind].role, .layer = layer};
     arch_tensor_name(row, layer, s->all.name);
+    if (gguf_find_tensor(m->file, s->all.name))
+        return error_set(err, PI_ERR_FORMAT, "experts twice: %s: %s and %s are both present",
+                         gguf_path(m->file), first->name, s->all.name);
     bool even = first->dims[2] == 1 && size_mul(first->n_bytes, n, &n_bytes);
     if (!even)
         return error_set(err, PI_ERR_FORMAT, "wrong shape: %s: tensor %s is not a matrix",

@@ -20,7 +20,8 @@ typedef struct model_split {
 pi_status model_join_experts(model *m, pi_error *err);
 /* The joined tensors of a role in a layer; NULL: there are none. */
 const model_split *model_find_split(const model *m, tensor_role role, int layer);
-/* The role of one expert's tensor, and its layer and expert; ROLE_COUNT: the name is another's. */
-tensor_role model_split_role(const char *name, int *layer, int *expert);
+/* The joined tensors that the tensor of this name is a part of, and the part's expert; NULL: it is
+ * none. */
+const model_split *model_split_of(const model *m, const char *name, int *expert);
 
 #endif

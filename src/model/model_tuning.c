@@ -27,6 +27,7 @@ pi_status model_read_tuning(model *m, pi_error *err) {
     model_tuning *t = &m->tuning;
     const gguf_value *cpu = gguf_find(m->file, TUNE_KEY_CPU);
     const gguf_value *mode = gguf_find(m->file, TUNE_KEY_MODE);
+    const gguf_value *head = gguf_find(m->file, TUNE_KEY_HEAD);
     const gguf_value *loss = gguf_find(m->file, TUNE_KEY_LOSS);
     gguf_string word;
     double number = 0;
@@ -37,6 +38,9 @@ pi_status model_read_tuning(model *m, pi_error *err) {
     if (!mode || !gguf_as_string(mode, &word) || word.n_bytes >= sizeof t->mode)
         return fail_key(m, TUNE_KEY_MODE, "is not the name of a mode", err);
     snprintf(t->mode, sizeof t->mode, "%.*s", (int)word.n_bytes, word.data);
+    if (head && !gguf_as_string(head, &word))
+        return fail_key(m, TUNE_KEY_HEAD, "is not a string", err);
+    t->head = head && gguf_string_is(word, "predict");
     if (loss && (!gguf_as_f64(loss, &number) || !isfinite((float)number)))
         return fail_key(m, TUNE_KEY_LOSS, "is not a finite number", err);
     t->loss = (float)number;

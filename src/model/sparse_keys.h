@@ -46,6 +46,7 @@
 #define TUNE_KEYS            "powerinfer.tune."
 #define TUNE_KEY_CPU         TUNE_KEYS "cpu"         /* string: cpu_model_name() */
 #define TUNE_KEY_MODE        TUNE_KEYS "mode"        /* string */
+#define TUNE_KEY_HEAD        TUNE_KEYS "head"        /* string: "dense", "predict" */
 #define TUNE_KEY_THREADS     TUNE_KEYS "threads"     /* u32; 0: not tuned */
 #define TUNE_KEY_N_CTX       TUNE_KEYS "n_ctx"       /* u32, tokens of the context */
 #define TUNE_KEY_ATTN_BLOCKS TUNE_KEYS "attn_blocks" /* u32; 0: all positions */

@@ -73,7 +73,7 @@ typedef struct plan_options {
     /* Blocks of PLAN_BOUNDS_SIZE positions that a token attends to in layers on the CPU
      * (plan_attention_blocks); 0: all. */
     int32_t attn_blocks;
-    pi_head predict_head; /* PI_HEAD_DENSE: all rows of the output head on the CPU */
+    pi_head predict_head; /* of the output head on the CPU; with max_loss 0 AUTO is DENSE */
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: this machine's */
     /* For placement: PLAN_STAY_* bits of the parts of each layer, and of the head, that must stay
      * on the CPU [n_layer + 1]; NULL: none. */

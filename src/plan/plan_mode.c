@@ -4,7 +4,7 @@
  * `exact` if activations have exact zeros, else `dense`. PI_MODE_AUTO selects the mode with the
  * least decode cost. The cost is computed, never timed, so that a file gets equal modes in every
  * run on a machine. The cost depends on sizes, on the statistics that `prepare` recorded, and on
- * whether the weights stay in the last-level cache.
+ * whether the weights stay in the last-level cache. The head's predictor is chosen likewise.
  *
  * Cost of a layer's FFN weights for one token, in nanoseconds of one thread (all terms shrink alike
  * with more threads):
@@ -50,6 +50,11 @@ static const double CACHE_SHARE = 0.5;
 
 /* A lossy mode must be faster by more than the error of the cost. */
 static const double LOSSY_GAIN = 0.9;
+
+static const read_cost *cost_of_reads(const model *m, const plan_options *o) {
+    uint64_t cache = o->cache_bytes ? o->cache_bytes : cpu_last_cache();
+    return (double)m->weight_bytes <= CACHE_SHARE * (double)cache ? &from_cache : &from_memory;
+}
 
 static bool can_run(const model *m, const model_layer *l, pi_mode mode) {
     bool experts = l->t[ROLE_ROUTER].data;
@@ -145,8 +150,10 @@ static double cost_of(const model *m, const model_layer *l, pi_mode mode, const 
     return cost + apart(l, ROLE_FFN_DOWN_T, fired, c) + in_order(l, ROLE_FFN_DOWN, c);
 }
 
-/* An unmeasured loss (NaN) exceeds every limit. */
+/* An unmeasured loss (NaN) exceeds every limit. A limit of 0 excludes all modes with a loss, also
+ * those whose measured loss happens to be 0 or below. */
 static bool loss_allowed(const model *m, pi_mode mode, float max_loss) {
+    if (mode >= PI_MODE_PREDICT && max_loss == 0) return false;
     if (mode == PI_MODE_PREDICT) return m->sparse.predict_loss <= max_loss;
     return mode != PI_MODE_THRESHOLD || m->sparse.threshold_loss <= max_loss;
 }
@@ -155,9 +162,7 @@ static bool loss_allowed(const model *m, pi_mode mode, float max_loss) {
  * `exact`, the others `threshold` if its loss is within the limit. */
 static pi_mode choose_auto(const model *m, int layer, const plan_options *o) {
     const model_layer *l = &m->layers[layer];
-    uint64_t cache = o->cache_bytes ? o->cache_bytes : cpu_last_cache();
-    bool cached = (double)m->weight_bytes <= CACHE_SHARE * (double)cache;
-    const read_cost *c = cached ? &from_cache : &from_memory;
+    const read_cost *c = cost_of_reads(m, o);
     pi_mode best = can_run(m, l, PI_MODE_EXACT) ? PI_MODE_EXACT : PI_MODE_DENSE;
     if (best == PI_MODE_EXACT && cost_of(m, l, PI_MODE_DENSE, c) < cost_of(m, l, PI_MODE_EXACT, c))
         best = PI_MODE_DENSE;
@@ -210,25 +215,38 @@ static float loss_of(float measured) {
     return measured < 0 ? 0 : measured;
 }
 
-/* The measured loss of the layers' modes. */
-static float loss_of_layers(const plan *p) {
+/* The measured loss of the layers' modes; NaN: not measured with these options. */
+static float loss_of_layers(const plan *p, const plan_options *o) {
     const model_sparse *s = &p->model->sparse;
     bool predicts = false, cuts = false;
     for (int i = 0; i < p->model->hp.n_layer; i++) {
-        predicts = predicts || p->ffn[i].mode == PI_MODE_PREDICT;
-        cuts = cuts || p->ffn[i].mode == PI_MODE_THRESHOLD;
+        pi_mode mode = p->experts[i].n_expert ? p->experts[i].mode : p->ffn[i].mode;
+        predicts = predicts || mode == PI_MODE_PREDICT;
+        cuts = cuts || mode == PI_MODE_THRESHOLD;
     }
+    if (o->attn_blocks > 0 || (predicts && o->set_threshold)) return NAN;
     return (predicts ? loss_of(s->predict_loss) : 0) + (cuts ? loss_of(s->threshold_loss) : 0);
 }
 
-/* With PI_HEAD_AUTO the losses of layers and head together must be allowed. Adapters may change the
- * output matrix, which the predictor then does not match. */
+/* Whether the predictor and the rows of the candidates cost less than the whole output matrix, by
+ * the margin of lossy modes. */
+static bool pays(const model *m, const plan_options *o) {
+    const read_cost *c = cost_of_reads(m, o);
+    double bytes = (double)m->t[ROLE_OUTPUT].n_bytes, n = m->hp.n_vocab;
+    double sketch = (double)(m->t[ROLE_OUTPUT_FC1].n_bytes + m->t[ROLE_OUTPUT_FC2].n_bytes);
+    return PREDICTOR + sketch * c->byte + apart_of(bytes, n, (double)m->sparse.head.rows, c) <
+           LOSSY_GAIN * bytes * c->byte;
+}
+
+/* With PI_HEAD_AUTO the losses of layers and head together must be allowed, and it must pay.
+ * Adapters may change the output matrix, which the predictor then does not match. */
 bool plan_predicts_head(const plan *p, const plan_options *o) {
     const model_head *h = &p->model->sparse.head;
     if (o->predict_head == PI_HEAD_DENSE || h->kind == HEAD_PLAIN || p->head != SIDE_CPU)
         return false;
     if (o->predict_head == PI_HEAD_PREDICT) return true;
-    return p->model->adapters_hash == 0 && loss_of(h->loss) + loss_of_layers(p) <= o->max_loss;
+    return p->model->adapters_hash == 0 && o->max_loss > 0 &&
+           loss_of(h->loss) + loss_of_layers(p, o) <= o->max_loss && pays(p->model, o);
 }
 
 pi_status plan_check_head(const model *m, pi_head head, pi_error *err) {

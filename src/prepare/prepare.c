@@ -201,6 +201,7 @@ static void note_down_type(preparation *p, int layer) {
 static bool has_own_predictor(const preparation *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     bool rows = l->t[ROLE_FFN_DOWN_T].data || l->t[ROLE_EXPERT_DOWN_T].data;
+    if (l->t[ROLE_ROUTER].data && !prepare_predicts_experts(p->model)) return false;
     return gguf_is_pwri(p->model->file) && !p->thresholds &&
            l->sparse.predictor != PREDICTOR_NONE && rows;
 }
@@ -301,8 +302,15 @@ static double loss_of(const prepare_quality *q) {
 static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error *err) {
     int good = 0, bad = SHARE_STEPS;
     double from = 0, limit = p->options->max_loss;
+    double head = p->head.rank > 0 ? fmax((double)p->head.loss, 0) : 0;
     pi_status status = PI_OK;
-    if (p->head.rank > 0) limit -= fmax((double)p->head.loss, 0); /* mode auto adds the losses */
+    if (head <= limit / 2)
+        limit -= head; /* mode auto adds the losses */
+    else
+        notify(&p->notifier,
+               "the sketch of the output head raises the perplexity by %.2f%%, more than half of "
+               "%.2g%%: by default it is not used together with the thresholds",
+               100 * head, 100 * limit);
     for (int gap = bad - good; gap > 1 && status == PI_OK; gap = bad - good) {
         int middle = good + gap / 2;
         prepare_quality q;

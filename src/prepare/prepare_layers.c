@@ -173,11 +173,14 @@ static pi_status allocate(layer_run *r, pi_error *err) {
     r->x = take_floats(n_tokens, n_embd, &total);
     r->down_norm = take_floats(1, n_ff, &total);
     ok = r->x && r->down_norm;
-    if (ok && fit) {
+    if (ok && (fit || (p->experts && n_kept > 0))) {
         r->input = take_floats(n_tokens, n_embd, &total);
+        ok = r->input;
+    }
+    if (ok && fit && !p->experts) {
         r->gate = take_floats(n_ff, n_embd, &total);
         r->gate_bias = take_floats(1, n_ff, &total);
-        ok = r->input && r->gate && r->gate_bias;
+        ok = r->gate && r->gate_bias;
     }
     if (ok && n_kept > 0 && !p->experts) {
         r->kept = take_floats(n_tokens - prepare_text_train(&p->text), n_embd, &total);

@@ -99,10 +99,11 @@ static pi_status add_of_experts(prepare_parts *l, const gguf_tensor *t, int laye
 static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
     int layer = 0, expert;
     pi_status status;
-    tensor_role split = model_split_role(t->name, &layer, &expert);
-    if (split != ROLE_COUNT) /* the first one represents all experts */
-        return expert > 0 || tensor_role_is_predictor(split) ? PI_OK
-                                                             : add_experts(l, split, layer, err);
+    const model_split *split = model_split_of(l->p->model, t->name, &expert);
+    if (split) /* the first one represents all experts */
+        return expert > 0 || tensor_role_is_predictor(split->role)
+                   ? PI_OK
+                   : add_experts(l, split->role, split->layer, err);
     if (prepare_is_of_experts(l->p->model, t, &layer)) return add_of_experts(l, t, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     char name[GGUF_MAX_NAME];

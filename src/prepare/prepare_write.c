@@ -108,19 +108,17 @@ static pi_status add_predictor_tensor(prepare_parts *l, const gguf_tensor *t, te
 }
 
 /* A tensor of a single expert: the first one represents all of a layer. */
-static pi_status add_split(prepare_parts *l, tensor_role role, int layer, int expert,
-                           pi_error *err) {
+static pi_status add_split(prepare_parts *l, const model_split *s, int expert, pi_error *err) {
     if (expert > 0) return PI_OK;
-    if (!tensor_role_is_predictor(role)) return prepare_add_experts(l, role, layer, err);
-    if (!l->p->layers[layer].keeps_predictor) return PI_OK;
-    const gguf_tensor *all = &model_find_split(l->p->model, role, layer)->all;
-    return prepare_add_moved(l, all, all->name, layer, err);
+    if (!tensor_role_is_predictor(s->role)) return prepare_add_experts(l, s->role, s->layer, err);
+    if (!l->p->layers[s->layer].keeps_predictor) return PI_OK;
+    return prepare_add_moved(l, &s->all, s->all.name, s->layer, err);
 }
 
 static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *err) {
     int layer = 0, expert;
-    tensor_role split = model_split_role(t->name, &layer, &expert);
-    if (split != ROLE_COUNT) return add_split(l, split, layer, expert, err);
+    const model_split *split = model_split_of(l->p->model, t->name, &expert);
+    if (split) return add_split(l, split, expert, err);
     if (prepare_is_of_experts(l->p->model, t, &layer)) return add_of_experts(l, t, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     bool found = row && (row->role == ROLE_FFN_FREQ || row->role == ROLE_EXPERT_PERM ||

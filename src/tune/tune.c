@@ -39,6 +39,7 @@ typedef struct tune {
     file_scratch *converted, *prepared;
     const char *input, *ready; /* GGUF files: as it is; prepared, NULL: there is none */
     bool input_prepared, pwri; /* the input is prepared; is of the original PowerInfer */
+    bool sketch;               /* the input has a predictor of the output head */
     bool can_calibrate;        /* there are a text and a tokenizer */
     tune_text text;
     tune_setting settings[MAX_SETTINGS]; /* [n]; the first is the input in mode dense */
@@ -79,6 +80,7 @@ static pi_status look_at_input(tune *t, pi_error *err) {
     if (status == PI_OK) {
         t->pwri = gguf_is_pwri(f);
         t->input_prepared = gguf_find(f, SPARSE_KEY_VERSION) != NULL;
+        t->sketch = gguf_find(f, SPARSE_KEY_HEAD_DISTANCE) != NULL;
     }
     gguf_close(f);
     return status;
@@ -147,6 +149,7 @@ static pi_status prepare_input(tune *t, bool larger, bool keep, pi_error *err) {
     options.calibration = t->o->calibration;
     options.calibration_tokens = t->o->calibration_tokens;
     options.max_loss = t->o->max_loss;
+    options.head = t->sketch;
     if (t->o->max_loss == 0 && !t->pwri) options.predictor = "none";
     if (larger) options.bundles = PI_BUNDLES_ALL;
     options.beside = t->out_path;
@@ -172,14 +175,20 @@ static pi_status prepare_input(tune *t, bool larger, bool keep, pi_error *err) {
 
 /* ---- trials ---------------------------------------------------------------------------------- */
 
-static tune_setting *add(tune *t, const char *path, pi_mode mode, int32_t threads, int32_t blocks) {
+static tune_setting *add(tune *t, const char *path, pi_mode mode) {
     static const char *const names[] = {"auto", "dense", "exact", "predict", "threshold"};
     tune_setting *s = &t->settings[t->n++];
     *s = (tune_setting){.path = path, .mode = mode};
-    s->trial = (pi_tune_trial){.prepared = path == t->ready,
-                               .mode = names[mode],
-                               .threads = threads,
-                               .attn_blocks = blocks};
+    s->trial = (pi_tune_trial){
+        .prepared = path == t->ready, .mode = names[mode], .threads = t->o->context.n_threads};
+    return s;
+}
+
+/* Adds a setting that the caller changes in one point. */
+static tune_setting *add_like(tune *t, const tune_setting *other) {
+    tune_setting *s = add(t, other->path, other->mode);
+    s->trial.threads = other->trial.threads;
+    s->trial.head = other->trial.head;
     return s;
 }
 
@@ -252,11 +261,24 @@ static tune_setting *best_of(tune *t) {
 static pi_status try_threads(tune *t, tune_setting *best, pi_error *err) {
     tune_setting *turn[4] = {&t->settings[0]};
     int n = 1, own = best->trial.threads, all = cpu_count_available();
-    if (t->o->context.n_threads > 0) return PI_OK;
+    const int others[2] = {own >= 4 ? own / 2 : 0, all > own ? all : 0};
+    if (t->o->context.n_threads > 0 || others[0] + others[1] == 0) return PI_OK;
     if (best != turn[0]) turn[n++] = best;
-    if (own >= 4) turn[n++] = add(t, best->path, best->mode, own / 2, 0);
-    if (all > own) turn[n++] = add(t, best->path, best->mode, all, 0);
-    return own >= 4 || all > own ? time_in_turn(t, turn, n, err) : PI_OK;
+    for (int i = 0; i < 2; i++) {
+        if (others[i] == 0) continue;
+        turn[n] = add_like(t, best);
+        turn[n++]->trial.threads = others[i];
+    }
+    return time_in_turn(t, turn, n, err);
+}
+
+/* Times the predictor of the output head, if the model has one. */
+static pi_status try_head(tune *t, tune_setting *best, pi_error *err) {
+    tune_setting *turn[2] = {best};
+    if (t->o->max_loss == 0) return PI_OK;
+    turn[1] = add_like(t, best);
+    turn[1]->trial.head = true;
+    return time_in_turn(t, turn, 2, err);
 }
 
 /* Times attention to a sixteenth, an eighth and a quarter of the context, and adds the loss on the
@@ -265,9 +287,10 @@ static pi_status try_blocks(tune *t, tune_setting *best, pi_error *err) {
     enum { POSITIONS = 16, SHARES = 3 };
     tune_setting *turn[1 + SHARES] = {best};
     if (t->text.n < PI_TUNE_LONG || t->o->max_loss == 0) return PI_OK;
-    for (int i = 1; i <= SHARES; i++)
-        turn[i] = add(t, best->path, best->mode, best->trial.threads,
-                      t->text.n / POSITIONS / (32 >> i));
+    for (int i = 1; i <= SHARES; i++) {
+        turn[i] = add_like(t, best);
+        turn[i]->trial.attn_blocks = t->text.n / POSITIONS / (32 >> i);
+    }
     pi_status status = time_in_turn(t, turn, 1 + SHARES, err);
     for (int i = 1; i <= SHARES && status == PI_OK; i++) {
         tune_setting *s = turn[i];
@@ -282,15 +305,16 @@ static pi_status try_blocks(tune *t, tune_setting *best, pi_error *err) {
 /* Times the input as it is, prepares it where that may pay, and times the prepared model. */
 static pi_status try_modes(tune *t, pi_error *err) {
     tune_setting *turn[MAX_SETTINGS];
-    for (int mode = PI_MODE_DENSE; mode <= (t->input_prepared ? PI_MODE_THRESHOLD : PI_MODE_EXACT);
-         mode++)
-        turn[t->n] = add(t, t->input, (pi_mode)mode, t->o->context.n_threads, 0);
+    int last = t->o->max_loss > 0 ? PI_MODE_THRESHOLD : PI_MODE_EXACT;
+    for (int mode = PI_MODE_DENSE; mode <= (t->input_prepared ? last : PI_MODE_EXACT); mode++)
+        turn[t->n] = add(t, t->input, (pi_mode)mode);
     int n = t->n;
     pi_status status = time_in_turn(t, turn, n, err);
     if (status != PI_OK) return status;
     bool larger = t->settings[0].from_drive, zeros = !t->settings[1].unfit;
-    bool again = t->input_prepared && t->settings[2].unfit && t->settings[3].unfit &&
-                 t->can_calibrate && t->o->max_loss > 0; /* it was prepared without loss */
+    /* A loss is allowed, but the input was prepared for lossless modes only. */
+    bool again = t->input_prepared && t->o->max_loss > 0 && t->can_calibrate &&
+                 t->settings[2].unfit && t->settings[3].unfit;
     if (t->input_prepared && !larger && !again) return PI_OK;
     if (!t->pwri && !t->input_prepared && (!t->can_calibrate || (!zeros && t->o->max_loss == 0))) {
         notify(&t->notifier, "not prepared: %s",
@@ -300,8 +324,8 @@ static pi_status try_modes(tune *t, pi_error *err) {
         return PI_OK;
     }
     status = prepare_input(t, larger, !again, err);
-    for (int mode = PI_MODE_EXACT; mode <= PI_MODE_THRESHOLD && t->ready; mode++)
-        turn[n++] = add(t, t->ready, (pi_mode)mode, t->o->context.n_threads, 0);
+    for (int mode = PI_MODE_EXACT; mode <= last && t->ready; mode++)
+        turn[n++] = add(t, t->ready, (pi_mode)mode);
     return status == PI_OK && t->ready ? time_in_turn(t, turn, n, err) : status;
 }
 
@@ -312,6 +336,7 @@ static pi_status run(tune *t, pi_error *err) {
     if (status == PI_OK) status = read_text(t, err);
     if (status == PI_OK) status = try_modes(t, err);
     if (status == PI_OK) status = try_threads(t, best_of(t), err);
+    if (status == PI_OK) status = try_head(t, best_of(t), err);
     if (status == PI_OK) status = try_blocks(t, best_of(t), err);
     if (status != PI_OK) return status;
     tune_setting *best = best_of(t);

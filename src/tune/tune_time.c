@@ -27,20 +27,24 @@ pi_status tune_open(const pi_tune_options *o, const tune_text *text, tune_settin
     pi_tune_trial *t = &s->trial;
     pi_context_options c = o->context;
     pi_memory memory;
+    double head_loss;
     c.mode = s->mode;
+    c.head = t->head ? PI_HEAD_PREDICT : PI_HEAD_DENSE;
     c.n_threads = t->threads;
     c.attn_blocks = t->attn_blocks;
     c.n_ctx = text->n;
     pi_status status = pi_model_open(s->path, NULL, &s->model, err);
     if (status != PI_OK) return status;
     status = pi_context_create(s->model, &c, &s->context, err);
-    s->unfit = status == PI_ERR_UNSUPPORTED && s->mode != PI_MODE_DENSE;
+    s->unfit = status == PI_ERR_UNSUPPORTED && (s->mode != PI_MODE_DENSE || t->head);
     if (s->unfit) tune_close(s);
     if (status != PI_OK) return s->unfit ? PI_OK : status;
     pi_context_get_memory(s->context, &memory);
     s->from_drive = memory.budget > 0 && memory.streamed > 0;
     t->threads = pi_context_threads(s->context);
-    if (t->attn_blocks == 0) t->loss = pi_context_loss(s->context);
+    pi_context_predicts_head(s->context, &head_loss);
+    if (t->attn_blocks == 0)
+        t->loss = pi_context_loss(s->context) + (head_loss < 0 ? 0 : head_loss);
     if (!(t->loss <= o->max_loss)) {
         snprintf(t->reason, sizeof t->reason, "%s",
                  isnan(t->loss) ? "its loss was never measured" : "its loss is too large");

@@ -17,6 +17,7 @@ static void put_keys(gguf_writer *w, const gguf_file *in, const tune_setting *ch
     }
     gguf_put_string(w, TUNE_KEY_CPU, r->cpu);
     gguf_put_string(w, TUNE_KEY_MODE, t->mode);
+    gguf_put_string(w, TUNE_KEY_HEAD, t->head ? "predict" : "dense");
     gguf_put_u32(w, TUNE_KEY_THREADS, (uint32_t)t->threads);
     gguf_put_u32(w, TUNE_KEY_N_CTX, (uint32_t)n_ctx);
     gguf_put_u32(w, TUNE_KEY_ATTN_BLOCKS, (uint32_t)t->attn_blocks);

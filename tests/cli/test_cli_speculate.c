@@ -111,8 +111,13 @@ static void test_refused(void **state) {
         "powerinfer: two drafters: --spec self: the model drafts for itself: leave out -md "
         "or -hfd, or --spec\n");
     assert_wrong(RUN "-p a --spec self --mode predict",
-                 "powerinfer: incompatible options: --spec self drafts in a mode with loss and "
-                 "verifies in one without: leave out --mode, or give dense or exact\n");
+                 "powerinfer: incompatible options: --spec self drafts with loss and verifies "
+                 "without: leave out --mode predict or threshold, --head predict and "
+                 "--attn-blocks\n");
+    assert_wrong(RUN "-p a --spec self --head predict",
+                 "powerinfer: incompatible options: --spec self drafts with loss and verifies "
+                 "without: leave out --mode predict or threshold, --head predict and "
+                 "--attn-blocks\n");
     assert_int_equal(sh(RUN "-p a --spec self"), 1);
     assert_contains("err", "no data for drafts: --spec self: the model has neither predictors nor "
                            "thresholds; `powerinfer prepare` adds them");

@@ -293,6 +293,10 @@ static void test_auto(void **state) {
     t.activation = "relu";
     t.sparse = (tiny_sparse){.down_t = true, .predictor = "lowrank", .rank = 32};
     model *m = open_model(&t); /* losses: head 0.002, predictor 0.004 */
+    m->sparse.head.rows = 0.1f;
+    m->t[ROLE_OUTPUT].n_bytes /= 64; /* too small to pay */
+    assert_false(predicts(m, PI_HEAD_AUTO, PI_MODE_EXACT, 1));
+    m->t[ROLE_OUTPUT].n_bytes *= 1 << 16;
     assert_true(predicts(m, PI_HEAD_AUTO, PI_MODE_EXACT, 0.002f));
     assert_false(predicts(m, PI_HEAD_AUTO, PI_MODE_EXACT, 0.001f));
     assert_true(predicts(m, PI_HEAD_AUTO, PI_MODE_PREDICT, 0.0061f));
@@ -302,8 +306,13 @@ static void test_auto(void **state) {
     m->adapters_hash = 1;
     assert_false(predicts(m, PI_HEAD_AUTO, PI_MODE_EXACT, 1));
     m->adapters_hash = 0;
-    m->sparse.head.loss = -0.01f; /* noise: not a gain */
+    m->sparse.head.loss = -0.01f; /* noise: not a gain, and not lossless */
     assert_false(predicts(m, PI_HEAD_AUTO, PI_MODE_PREDICT, 0.0039f));
+    assert_true(predicts(m, PI_HEAD_AUTO, PI_MODE_EXACT, 1e-6f));
+    assert_false(predicts(m, PI_HEAD_AUTO, PI_MODE_EXACT, 0));
+    m->sparse.head.rows = 0.9f;
+    assert_false(predicts(m, PI_HEAD_AUTO, PI_MODE_EXACT, 1));
+    m->sparse.head.rows = 0.1f;
     m->sparse.head.loss = NAN;
     assert_false(predicts(m, PI_HEAD_AUTO, PI_MODE_EXACT, 1));
     model_close(m);

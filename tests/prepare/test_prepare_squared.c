@@ -142,6 +142,7 @@ static void test_experts(void **state) {
     pi_prepare_options o = files_options(TEXT_PATH, &notifier);
     if (!shared_path(path, sizeof path, "conformance/more/smallthinker-moe.gguf")) return;
     copy_with_letters(path, NULL, NULL);
+    o.predictor = "none";
     pi_prepare_result r = files_prepare(IN_PATH, OUT_PATH, &o);
     assert_string_equal(r.mode, "exact");
     assert_true(files_said(&notifier, "ffn_down_exps is transposed"));
