@@ -351,11 +351,13 @@ PI_API const char *pi_context_kernels(const pi_context *context);
 /* The mode that most FFN layers run in: "dense", "exact", "predict", "threshold". */
 PI_API const char *pi_context_mode(const pi_context *context);
 /* Relative increase of perplexity in the mode in use, as measured by prepare: 0.004 for 0.4%; 0:
- * lossless; NAN: not measured (with this threshold). */
+ * lossless; NAN: not measured (with this threshold, or these attn_blocks). */
 PI_API double pi_context_loss(const pi_context *context);
 /* Whether only logits of tokens that the model's predictor selects are computed; *loss: as above,
  * of this alone. */
 PI_API bool pi_context_predicts_head(const pi_context *context, double *loss);
+/* Blocks of 16 positions that decode attends to, given or tuned; 0: all positions. */
+PI_API int32_t pi_context_attn_blocks(const pi_context *context);
 /* Number of threads for decode. */
 PI_API int32_t pi_context_threads(const pi_context *context);
 /* Maximum tokens per ubatch. */

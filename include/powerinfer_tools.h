@@ -188,7 +188,7 @@ PI_API pi_status pi_prepare_undo(const char *in_path, const char *out_path,
 /* A setting that was timed, or why it was not. */
 typedef struct pi_tune_trial {
     bool prepared;    /* of the model that tune prepared; otherwise of the input as it is */
-    const char *mode; /* "dense", "exact", "predict", "threshold" */
+    const char *mode; /* "auto", "dense", "exact", "predict", "threshold" */
     bool head;        /* with the predictor of the output head */
     int32_t threads;
     int32_t attn_blocks; /* 0: all positions */
@@ -197,7 +197,7 @@ typedef struct pi_tune_trial {
     double bytes_per_token; /* weights and KV cache read */
     double loss;            /* relative increase of perplexity; NAN: not measured */
     bool chosen;
-    char reason[128]; /* why it was not timed; "": it was */
+    char reason[128]; /* why it was not timed or cannot be chosen; "": it can */
 } pi_tune_trial;
 
 typedef struct pi_tune_options {
@@ -222,7 +222,7 @@ enum { PI_TUNE_LONG = 4096 };
 
 typedef struct pi_tune_result {
     char cpu[128];
-    pi_tune_trial before, after; /* the input in mode dense with the default threads; the chosen */
+    pi_tune_trial before, after; /* the input as it runs by default; the chosen */
 } pi_tune_result;
 
 PI_API pi_tune_options pi_tune_default_options(void);

@@ -27,6 +27,7 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
                          "no weights: context: the model was opened for its vocabulary only");
     pi_status status = option_engine(m->weights, &o, &engine, err);
     if (status != PI_OK) return status;
+    option_apply_tuning(m->weights, &o, &engine);
     pi_context *c = mem_calloc(1, sizeof *c);
     if (!c) return error_nomem(err, sizeof *c, "context");
     c->model = m;
@@ -79,7 +80,8 @@ double pi_context_loss(const pi_context *c) {
     const model_tuning *t = &c->model->weights->tuning;
     const plan_options *o = &c->options.plan;
     double loss = 0;
-    if (t->here && o->attn_blocks > 0 && o->attn_blocks == t->attn_blocks) return (double)t->loss;
+    if (o->attn_blocks > 0)
+        return t->here && o->attn_blocks == t->attn_blocks ? (double)t->loss : (double)NAN;
     for (int i = 0; i < p->model->hp.n_layer; i++) {
         pi_mode mode = p->experts[i].n_expert ? p->experts[i].mode : p->ffn[i].mode;
         if (mode == PI_MODE_THRESHOLD) loss = (double)s->threshold_loss;
@@ -98,6 +100,9 @@ bool pi_context_predicts_head(const pi_context *c, double *loss) {
 
 const char *pi_context_kernels(const pi_context *c) {
     return engine_kernels(c->engine)->name;
+}
+int32_t pi_context_attn_blocks(const pi_context *c) {
+    return c->options.plan.attn_blocks;
 }
 int32_t pi_context_threads(const pi_context *c) {
     return engine_threads(c->engine);

@@ -85,27 +85,6 @@ static pi_status check(const model *m, const pi_context_options *o, pi_error *er
     return status == PI_OK ? plan_check_mode(m, o->mode, err) : status;
 }
 
-/* Fills in what the caller left to the engine and `tune` has measured on this machine. */
-static void apply_tuning(const model *m, engine_options *e) {
-    const model_tuning *t = &m->tuning;
-    pi_mode mode = PI_MODE_THRESHOLD;
-    bool any_blocks = e->plan.attn_blocks == PI_ATTN_BLOCKS_AUTO;
-    if (any_blocks) e->plan.attn_blocks = 0;
-    if (!t->here) return;
-    if (e->n_threads == 0 && t->threads <= cpu_count_available()) e->n_threads = t->threads;
-    while (mode > PI_MODE_AUTO && strcmp(t->mode, ffn_mode_name(mode)) != 0) mode--;
-    if (mode == PI_MODE_AUTO || plan_check_mode(m, mode, NULL) != PI_OK) return;
-    if (!(t->loss <= e->plan.max_loss)) return;
-    if (e->plan.mode == PI_MODE_AUTO) e->plan.mode = mode;
-    if (e->plan.mode != mode) return;
-    /* Adapters may change the output matrix, which the predictor then does not match. */
-    pi_head head = t->head && m->adapters_hash == 0 ? PI_HEAD_PREDICT : PI_HEAD_DENSE;
-    if (e->plan.predict_head == PI_HEAD_AUTO && plan_check_head(m, head, NULL) == PI_OK)
-        e->plan.predict_head = head;
-    if (any_blocks && t->attn_blocks >= PLAN_BOUNDS_LEAST && e->n_positions <= t->n_ctx)
-        e->plan.attn_blocks = t->attn_blocks;
-}
-
 pi_status option_engine(const model *m, const pi_context_options *o, engine_options *out,
                         pi_error *err) {
     pi_status status = check(m, o, err);
@@ -127,9 +106,31 @@ pi_status option_engine(const model *m, const pi_context_options *o, engine_opti
                                      .few_only = o->deterministic,
                                      .max_loss = o->max_loss,
                                      .predict_head = o->head,
-                                     .attn_blocks = o->attn_blocks,
+                                     .attn_blocks = o->attn_blocks > 0 ? o->attn_blocks : 0,
                                      .set_threshold = !isnan(o->threshold),
                                      .threshold = o->threshold}};
-    apply_tuning(m, out);
     return PI_OK;
+}
+
+void option_apply_tuning(const model *m, const pi_context_options *o, engine_options *e) {
+    const model_tuning *t = &m->tuning;
+    pi_mode mode = PI_MODE_THRESHOLD;
+    if (!t->here) return;
+    if (o->n_threads == 0 && t->threads > 0 && t->threads <= cpu_count_available()) {
+        e->n_threads = t->threads;
+        if (o->n_threads_batch == 0) e->n_threads_batch = cpu_count_physical(); /* not tuned */
+    }
+    while (mode > PI_MODE_AUTO && strcmp(t->mode, ffn_mode_name(mode)) != 0) mode--;
+    bool known = mode > PI_MODE_AUTO || strcmp(t->mode, ffn_mode_name(PI_MODE_AUTO)) == 0;
+    if (!known || !(t->loss <= o->max_loss) || o->mode != PI_MODE_AUTO ||
+        plan_check_mode(m, mode, NULL) != PI_OK)
+        return;
+    e->plan.mode = mode;
+    /* Adapters may change the output matrix, which the predictor then does not match. */
+    pi_head head = t->head && m->adapters_hash == 0 ? PI_HEAD_PREDICT : PI_HEAD_DENSE;
+    if (o->head == PI_HEAD_AUTO && plan_check_head(m, head, NULL) == PI_OK)
+        e->plan.predict_head = head;
+    if (o->attn_blocks == PI_ATTN_BLOCKS_AUTO && t->attn_blocks >= PLAN_BOUNDS_LEAST &&
+        e->n_positions <= t->n_ctx && !o->deterministic)
+        e->plan.attn_blocks = t->attn_blocks;
 }

@@ -10,5 +10,7 @@
  * PI_ERR_UNSUPPORTED: the model lacks the data for the mode. */
 pi_status option_engine(const model *m, const pi_context_options *o, engine_options *out,
                         pi_error *err);
+/* Fills in what the caller left to the engine and `tune` has measured on this machine. */
+void option_apply_tuning(const model *m, const pi_context_options *o, engine_options *out);
 
 #endif

@@ -77,9 +77,10 @@ static void print_text(const job *j) {
             snprintf(mib, sizeof mib, "%.1f", t->bytes_per_token / 1048576);
         }
         if (!isnan(t->loss)) snprintf(loss, sizeof loss, "%.2f%%", 100 * t->loss);
-        printf("%-8s  %-9s  %-7s  %7d  %6s  %8s  %9s  %6s%s%s\n",
+        printf("%-8s  %-9s  %-7s  %7d  %6s  %8s  %9s  %6s%s%s%s\n",
                t->prepared ? "prepared" : "input", t->mode, t->head ? "predict" : "dense",
-               t->threads, blocks, speed, mib, loss, t->chosen ? "  chosen" : "", t->reason);
+               t->threads, blocks, speed, mib, loss, t->chosen ? "  chosen" : "",
+               t->reason[0] ? "  " : "", t->reason);
     }
     printf("\n%s: %.4g instead of %.4g tokens/s\n", r->cpu, r->after.tps, r->before.tps);
 }

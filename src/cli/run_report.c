@@ -124,7 +124,9 @@ static void report_mode(const run_report *r, const pi_counters *n) {
         row(o, "mode:", "%s: its loss was not measured", mode);
     else
         row(o, "mode:", "%s: %+.2f%% perplexity, measured by %s", mode, 100 * loss,
-            strcmp(mode, "dense") == 0 ? "tune" : "prepare");
+            pi_context_attn_blocks(r->context) > 0 ? "tune" : "prepare");
+    if (pi_context_attn_blocks(r->context) > 0)
+        row(o, "attention:", "%d blocks of 16 positions", pi_context_attn_blocks(r->context));
     if (pi_context_predicts_head(r->context, &loss)) {
         if (isnan(loss))
             row(o, "head:", "predict: its loss was not measured");

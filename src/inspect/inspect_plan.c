@@ -82,6 +82,7 @@ pi_status inspect_plan(const char *path, const pi_context_options *o, FILE *out,
     if (status != PI_OK) return status;
     engine_options engine = {0};
     status = option_engine(m, o, &engine, err);
+    if (status == PI_OK) option_apply_tuning(m, o, &engine);
     if (status == PI_OK && !cpu_kernels_get(engine.tier, &kernels))
         status = error_set(err, PI_ERR_UNSUPPORTED,
                            "not supported by this CPU: %s kernels: choose auto",

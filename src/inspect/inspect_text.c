@@ -128,6 +128,7 @@ static void print_weights(const gguf_file *f, const inspect_summary *s, FILE *ou
 /* Settings that `tune` stored. */
 static void print_tuning(const gguf_file *f, FILE *out) {
     const gguf_value *cpu = gguf_find(f, TUNE_KEY_CPU), *mode = gguf_find(f, TUNE_KEY_MODE);
+    const gguf_value *head = gguf_find(f, TUNE_KEY_HEAD);
     const gguf_value *threads = gguf_find(f, TUNE_KEY_THREADS);
     const gguf_value *blocks = gguf_find(f, TUNE_KEY_ATTN_BLOCKS);
     const gguf_value *speed = gguf_find(f, TUNE_KEY_SPEED);
@@ -138,6 +139,8 @@ static void print_tuning(const gguf_file *f, FILE *out) {
     label(out, "tuned");
     fputs("mode ", out);
     print_text(out, word, SHOWN_ITEM);
+    if (head && gguf_as_string(head, &word) && gguf_string_is(word, "predict"))
+        fputs(", head predict", out);
     if (threads && gguf_as_i64(threads, &n) && n > 0)
         print_number(out, ", ", n, n == 1 ? " thread" : " threads");
     if (blocks && gguf_as_i64(blocks, &n) && n > 0)

@@ -86,6 +86,7 @@ static pi_status make_workload(place_job *j, pi_error *err) {
     context.cache_v = o->cache_v;
     context.ram_budget = o->ram_budget;
     pi_status status = option_engine(j->model, &context, &j->engine, err);
+    if (status == PI_OK && !o->profile) option_apply_tuning(j->model, &context, &j->engine);
     if (status == PI_OK) status = place_stays_create(j->model, &request, &j->stays, err);
     if (status != PI_OK) return status;
     plan_options asked = j->engine.plan;

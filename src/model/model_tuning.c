@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cpu_features.h"
+#include "cpu_topology.h"
 #include "model_sparse.h"
 #include "sparse_keys.h"
 
@@ -34,7 +35,10 @@ pi_status model_read_tuning(model *m, pi_error *err) {
     *t = (model_tuning){.here = false};
     if (!cpu) return PI_OK;
     if (!gguf_as_string(cpu, &word)) return fail_key(m, TUNE_KEY_CPU, "is not a string", err);
-    if (!gguf_string_is(word, cpu_model_name())) return PI_OK;
+    int32_t cpus = 0;
+    pi_status status = read_count(m, TUNE_KEY_CPUS, &cpus, err);
+    if (status != PI_OK || cpus != cpu_count_available() || !gguf_string_is(word, cpu_model_name()))
+        return status;
     if (!mode || !gguf_as_string(mode, &word) || word.n_bytes >= sizeof t->mode)
         return fail_key(m, TUNE_KEY_MODE, "is not the name of a mode", err);
     snprintf(t->mode, sizeof t->mode, "%.*s", (int)word.n_bytes, word.data);
@@ -44,7 +48,7 @@ pi_status model_read_tuning(model *m, pi_error *err) {
     if (loss && (!gguf_as_f64(loss, &number) || !isfinite((float)number)))
         return fail_key(m, TUNE_KEY_LOSS, "is not a finite number", err);
     t->loss = (float)number;
-    pi_status status = read_count(m, TUNE_KEY_THREADS, &t->threads, err);
+    status = read_count(m, TUNE_KEY_THREADS, &t->threads, err);
     if (status == PI_OK) status = read_count(m, TUNE_KEY_N_CTX, &t->n_ctx, err);
     if (status == PI_OK) status = read_count(m, TUNE_KEY_ATTN_BLOCKS, &t->attn_blocks, err);
     t->here = status == PI_OK;

@@ -43,16 +43,17 @@
 
 /* What `tune` found fastest, and for which machine. These keys may be in files that are not
  * prepared. Speeds are tokens per second of decode. */
-#define TUNE_KEYS            "powerinfer.tune."
-#define TUNE_KEY_CPU         TUNE_KEYS "cpu"         /* string: cpu_model_name() */
-#define TUNE_KEY_MODE        TUNE_KEYS "mode"        /* string */
-#define TUNE_KEY_HEAD        TUNE_KEYS "head"        /* string: "dense", "predict" */
-#define TUNE_KEY_THREADS     TUNE_KEYS "threads"     /* u32; 0: not tuned */
-#define TUNE_KEY_N_CTX       TUNE_KEYS "n_ctx"       /* u32, tokens of the context */
-#define TUNE_KEY_ATTN_BLOCKS TUNE_KEYS "attn_blocks" /* u32; 0: all positions */
-#define TUNE_KEY_LOSS        TUNE_KEYS "loss"        /* f32, as calibration.loss: of all together */
-#define TUNE_KEY_SPEED       TUNE_KEYS "speed"       /* f32 */
-#define TUNE_KEY_DENSE_SPEED TUNE_KEYS "dense_speed" /* f32: of the input in mode dense */
+#define TUNE_KEYS             "powerinfer.tune."
+#define TUNE_KEY_CPU          TUNE_KEYS "cpu"         /* string: cpu_model_name() */
+#define TUNE_KEY_CPUS         TUNE_KEYS "cpus"        /* u32: cpu_count_available() */
+#define TUNE_KEY_MODE         TUNE_KEYS "mode"        /* string */
+#define TUNE_KEY_HEAD         TUNE_KEYS "head"        /* string: "dense", "predict" */
+#define TUNE_KEY_THREADS      TUNE_KEYS "threads"     /* u32; 0: not tuned */
+#define TUNE_KEY_N_CTX        TUNE_KEYS "n_ctx"       /* u32, tokens of the context */
+#define TUNE_KEY_ATTN_BLOCKS  TUNE_KEYS "attn_blocks" /* u32; 0: all positions */
+#define TUNE_KEY_LOSS         TUNE_KEYS "loss"  /* f32, as calibration.loss: of all together */
+#define TUNE_KEY_SPEED        TUNE_KEYS "speed" /* f32 */
+#define TUNE_KEY_SPEED_BEFORE TUNE_KEYS "speed_before" /* f32: of the input by default */
 
 enum { SPARSE_VERSION = 1 };
 

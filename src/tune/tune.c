@@ -14,6 +14,7 @@
 #include "file.h"
 #include "gguf.h"
 #include "mem.h"
+#include "memory_room.h"
 #include "notifier.h"
 #include "rng.h"
 #include "sparse_keys.h"
@@ -21,9 +22,8 @@
 enum {
     MAX_SETTINGS = 24,
     CONTEXT_DEFAULT = 256,
-    LEAST = 32,       /* tokens of a context */
-    TIMED = 128,      /* tokens of a round, at most */
-    TIMED_LONG = 256, /* in long contexts: also for the loss, which is noisy with fewer */
+    LEAST = 32,        /* tokens of a context */
+    MAX_THREADS = 512, /* of a context */
     TEXT_MAX_BYTES = 256 << 20
 };
 static const double ROUND_SECONDS = 0.7;
@@ -39,10 +39,11 @@ typedef struct tune {
     file_scratch *converted, *prepared;
     const char *input, *ready; /* GGUF files: as it is; prepared, NULL: there is none */
     bool input_prepared, pwri; /* the input is prepared; is of the original PowerInfer */
-    bool sketch;               /* the input has a predictor of the output head */
+    bool sketch, bundled;      /* the input has a predictor of the output head; has bundles */
+    int threads;               /* by default */
     bool can_calibrate;        /* there are a text and a tokenizer */
     tune_text text;
-    tune_setting settings[MAX_SETTINGS]; /* [n]; the first is the input in mode dense */
+    tune_setting settings[MAX_SETTINGS]; /* [n]; the first is the input as it runs by default */
     int n;
     pi_tune_result result;
 } tune;
@@ -50,6 +51,14 @@ typedef struct tune {
 pi_tune_options pi_tune_default_options(void) {
     return (pi_tune_options){.context = pi_context_default_options(),
                              .calibration_tokens = pi_prepare_default_options().calibration_tokens};
+}
+
+/* The text is read twice. */
+static pi_status check_text(const char *path, pi_error *err) {
+    os_info info;
+    if (!path || (os_path_info(path, &info) == 0 && info.kind == OS_REGULAR)) return PI_OK;
+    return error_set(err, PI_ERR_ARG, "not a file: calibration text: %.300s: tune needs a file",
+                     path);
 }
 
 /* ---- the models ------------------------------------------------------------------------------ */
@@ -81,6 +90,8 @@ static pi_status look_at_input(tune *t, pi_error *err) {
         t->pwri = gguf_is_pwri(f);
         t->input_prepared = gguf_find(f, SPARSE_KEY_VERSION) != NULL;
         t->sketch = gguf_find(f, SPARSE_KEY_HEAD_DISTANCE) != NULL;
+        t->bundled = gguf_find(f, SPARSE_KEY_BUNDLE_DOWN_TYPE) != NULL ||
+                     gguf_find(f, SPARSE_KEY_BUNDLE_EXPERT_FF) != NULL;
     }
     gguf_close(f);
     return status;
@@ -130,8 +141,12 @@ static pi_status read_text(tune *t, pi_error *err) {
     if (status != PI_OK) return status;
     pi_model_get_info(m, &info);
     int32_t n = t->o->n_ctx > 0 ? t->o->n_ctx : CONTEXT_DEFAULT;
-    if (t->o->n_ctx == 0 && info.n_ctx_train > 0 && n > info.n_ctx_train) n = info.n_ctx_train;
-    int32_t timed = n >= PI_TUNE_LONG ? TIMED_LONG : n / 2 < TIMED ? n / 2 : TIMED;
+    if (t->o->n_ctx == 0 && info.n_ctx_train >= LEAST && n > info.n_ctx_train) n = info.n_ctx_train;
+    if (info.n_ctx_train > 0 && n > info.n_ctx_train)
+        notify(&t->notifier,
+               "the model was trained on contexts of %d tokens: losses in longer ones mean little",
+               info.n_ctx_train);
+    int32_t timed = n >= PI_TUNE_LONG ? TUNE_TIMED_LONG : n / 2 < TUNE_TIMED ? n / 2 : TUNE_TIMED;
     int32_t *tokens = mem_calloc((size_t)n, sizeof *tokens);
     t->text = (tune_text){.tokens = tokens, .n = n, .depth = n - timed};
     status = tokens ? take_tokens(t, m, &info, err)
@@ -164,7 +179,7 @@ static pi_status prepare_input(tune *t, bool larger, bool keep, pi_error *err) {
     status = pi_prepare(t->input, path, &options, NULL, &why);
     if (status == PI_OK) {
         t->ready = path;
-    } else if (status == PI_ERR_UNSUPPORTED && !t->pwri) {
+    } else if ((status == PI_ERR_UNSUPPORTED || status == PI_ERR_ARG) && !t->pwri) {
         notify(&t->notifier, "not prepared: %s", why.message);
         status = PI_OK;
     } else {
@@ -180,7 +195,7 @@ static tune_setting *add(tune *t, const char *path, pi_mode mode) {
     tune_setting *s = &t->settings[t->n++];
     *s = (tune_setting){.path = path, .mode = mode};
     s->trial = (pi_tune_trial){
-        .prepared = path == t->ready, .mode = names[mode], .threads = t->o->context.n_threads};
+        .prepared = path == t->ready, .mode = names[mode], .threads = t->threads};
     return s;
 }
 
@@ -202,30 +217,31 @@ static pi_status report(tune *t, double fraction, pi_error *err) {
     return error_set(err, PI_ERR_CANCELLED, "cancelled: %.300s: nothing was written", t->out_path);
 }
 
-/* Opens the settings and times them in turn. In long contexts the first round evaluates all tokens,
- * for the loss. A setting that reads from the drive needs the memory for itself: it is timed once,
- * alone. */
+/* Whether settings must be open one at a time: each takes the free memory for weights, or the
+ * mapped files together would not stay in memory. */
+static bool must_be_alone(const tune_setting *s) {
+    pi_model_info info;
+    pi_model_get_info(s->model, &info);
+    return s->from_drive || s->on_gpu || info.weight_bytes > memory_room() / 3;
+}
+
+/* Times settings in turn. In long contexts the first round evaluates all tokens, for the loss. A
+ * setting that reads from the drive, or has a long prompt and must be alone, is timed once. */
 static pi_status time_open(tune *t, tune_setting *const *settings, int n, pi_error *err) {
     bool all = t->text.n >= PI_TUNE_LONG;
     pi_status status = PI_OK;
-    for (int i = 0; i < n && status == PI_OK; i++) {
-        tune_setting *s = settings[i];
-        s->trial.rounds = 0;
-        if (s->unfit || s->trial.reason[0]) continue;
-        status = tune_open(t->o, &t->text, s, err);
-        if (status == PI_OK && s->context && s->from_drive) {
-            status = tune_round(&t->text, all ? INFINITY : ROUND_SECONDS, s, err);
-            tune_close(s);
-        }
-        if (status == PI_OK) status = report(t, 0.5 * (i + 1) / n, err);
-    }
+    for (int i = 0; i < n; i++) settings[i]->trial.rounds = 0;
     for (int round = 0; round < TUNE_ROUNDS; round++) {
         for (int i = 0; i < n && status == PI_OK; i++) {
-            if (!settings[i]->context) continue;
-            status = tune_round(&t->text, all && round == 0 ? INFINITY : ROUND_SECONDS, settings[i],
-                                err);
+            tune_setting *s = settings[i];
+            if (s->unfit || s->trial.reason[0]) continue;
+            if (!s->context && round > 0 && (s->from_drive || all)) continue;
+            if (!s->context) status = tune_open(t->o, &t->text, s, err);
+            if (status != PI_OK || !s->context) continue;
+            status = tune_round(&t->text, all && round == 0 ? INFINITY : ROUND_SECONDS, s, err);
+            if (must_be_alone(s)) tune_close(s);
             double done = (round * n + i + 1.0) / (n * TUNE_ROUNDS);
-            if (status == PI_OK) status = report(t, 0.5 + 0.5 * done, err);
+            if (status == PI_OK) status = report(t, done, err);
         }
     }
     return status;
@@ -261,6 +277,7 @@ static tune_setting *best_of(tune *t) {
 static pi_status try_threads(tune *t, tune_setting *best, pi_error *err) {
     tune_setting *turn[4] = {&t->settings[0]};
     int n = 1, own = best->trial.threads, all = cpu_count_available();
+    if (all > MAX_THREADS) all = MAX_THREADS;
     const int others[2] = {own >= 4 ? own / 2 : 0, all > own ? all : 0};
     if (t->o->context.n_threads > 0 || others[0] + others[1] == 0) return PI_OK;
     if (best != turn[0]) turn[n++] = best;
@@ -275,10 +292,27 @@ static pi_status try_threads(tune *t, tune_setting *best, pi_error *err) {
 /* Times the predictor of the output head, if the model has one. */
 static pi_status try_head(tune *t, tune_setting *best, pi_error *err) {
     tune_setting *turn[2] = {best};
-    if (t->o->max_loss == 0) return PI_OK;
+    if (t->o->max_loss == 0 || !t->sketch) return PI_OK;
     turn[1] = add_like(t, best);
     turn[1]->trial.head = true;
     return time_in_turn(t, turn, 2, err);
+}
+
+/* The relative rise of perplexity from one setting to another on the same tokens, plus its standard
+ * error; at least LEAST_LOSS, because what leaves out positions is never lossless. */
+static double rise_of(const tune_setting *from, const tune_setting *to) {
+    const double LEAST_LOSS = 1e-4;
+    int n = from->n_nats < to->n_nats ? from->n_nats : to->n_nats;
+    double sum = 0, squares = 0;
+    for (int i = 0; i < n; i++) {
+        double rise = (double)to->nats[i] - (double)from->nats[i];
+        sum += rise;
+        squares += rise * rise;
+    }
+    if (n < 2) return INFINITY;
+    double mean = sum / n, variance = (squares - sum * mean) / (n - 1);
+    double loss = exp(mean + sqrt(fmax(variance, 0) / n)) - 1;
+    return loss > LEAST_LOSS ? loss : LEAST_LOSS;
 }
 
 /* Times attention to a sixteenth, an eighth and a quarter of the context, and adds the loss on the
@@ -294,8 +328,7 @@ static pi_status try_blocks(tune *t, tune_setting *best, pi_error *err) {
     pi_status status = time_in_turn(t, turn, 1 + SHARES, err);
     for (int i = 1; i <= SHARES && status == PI_OK; i++) {
         tune_setting *s = turn[i];
-        double more = exp(s->nats - best->nats) - 1;
-        s->trial.loss = best->trial.loss + (more > 0 ? more : 0);
+        s->trial.loss = fmax(best->trial.loss, 0) + rise_of(best, s);
         if (s->trial.loss > t->o->max_loss)
             snprintf(s->trial.reason, sizeof s->trial.reason, "its loss is too large");
     }
@@ -305,34 +338,42 @@ static pi_status try_blocks(tune *t, tune_setting *best, pi_error *err) {
 /* Times the input as it is, prepares it where that may pay, and times the prepared model. */
 static pi_status try_modes(tune *t, pi_error *err) {
     tune_setting *turn[MAX_SETTINGS];
-    int last = t->o->max_loss > 0 ? PI_MODE_THRESHOLD : PI_MODE_EXACT;
-    for (int mode = PI_MODE_DENSE; mode <= (t->input_prepared ? last : PI_MODE_EXACT); mode++)
-        turn[t->n] = add(t, t->input, (pi_mode)mode);
-    int n = t->n;
+    int last = t->o->max_loss > 0 ? PI_MODE_THRESHOLD : PI_MODE_EXACT, n = 0;
+    for (int mode = PI_MODE_AUTO; mode <= (t->input_prepared ? last : PI_MODE_EXACT); mode++)
+        turn[n++] = add(t, t->input, (pi_mode)mode);
     pi_status status = time_in_turn(t, turn, n, err);
     if (status != PI_OK) return status;
-    bool larger = t->settings[0].from_drive, zeros = !t->settings[1].unfit;
+    bool larger = turn[0]->from_drive && !t->bundled, zeros = !turn[PI_MODE_EXACT]->unfit;
     /* A loss is allowed, but the input was prepared for lossless modes only. */
     bool again = t->input_prepared && t->o->max_loss > 0 && t->can_calibrate &&
-                 t->settings[2].unfit && t->settings[3].unfit;
-    if (t->input_prepared && !larger && !again) return PI_OK;
-    if (!t->pwri && !t->input_prepared && (!t->can_calibrate || (!zeros && t->o->max_loss == 0))) {
-        notify(&t->notifier, "not prepared: %s",
-               t->can_calibrate ? "its activations are never zero, so every sparse mode loses "
-                                  "accuracy: set a larger max_loss"
-                                : "no calibration text, or no tokenizer to read it");
+                 turn[PI_MODE_PREDICT]->unfit && turn[PI_MODE_THRESHOLD]->unfit;
+    bool pays = larger || (t->input_prepared ? again : zeros || t->o->max_loss > 0);
+    if (!t->pwri && (!pays || (!t->can_calibrate && !t->input_prepared))) {
+        if (!t->input_prepared)
+            notify(&t->notifier, "not prepared: %s",
+                   t->can_calibrate ? "its activations are never zero, so every sparse mode loses "
+                                      "accuracy: set a larger max_loss"
+                                    : "no calibration text, or no tokenizer to read it");
         return PI_OK;
     }
     status = prepare_input(t, larger, !again, err);
-    for (int mode = PI_MODE_EXACT; mode <= last && t->ready; mode++)
+    for (int mode = larger ? PI_MODE_DENSE : PI_MODE_EXACT; mode <= last && t->ready; mode++)
         turn[n++] = add(t, t->ready, (pi_mode)mode);
     return status == PI_OK && t->ready ? time_in_turn(t, turn, n, err) : status;
 }
 
+/* Times the default and the choice once more, side by side; not where a prompt takes long. */
+static pi_status compare(tune *t, tune_setting *best, pi_error *err) {
+    tune_setting *turn[2] = {&t->settings[0], best};
+    if (best == turn[0] || t->text.n >= PI_TUNE_LONG) return PI_OK;
+    return time_in_turn(t, turn, 2, err);
+}
+
 static pi_status run(tune *t, pi_error *err) {
-    pi_status status = convert_input(t, err);
-    if (status == PI_OK) status = look_at_input(t, err);
+    pi_status status = check_text(t->o->calibration, err);
     if (status == PI_OK) status = file_writer_probe(t->out_path, err);
+    if (status == PI_OK) status = convert_input(t, err);
+    if (status == PI_OK) status = look_at_input(t, err);
     if (status == PI_OK) status = read_text(t, err);
     if (status == PI_OK) status = try_modes(t, err);
     if (status == PI_OK) status = try_threads(t, best_of(t), err);
@@ -340,6 +381,8 @@ static pi_status run(tune *t, pi_error *err) {
     if (status == PI_OK) status = try_blocks(t, best_of(t), err);
     if (status != PI_OK) return status;
     tune_setting *best = best_of(t);
+    status = compare(t, best, err);
+    if (status != PI_OK) return status;
     best->trial.chosen = true;
     t->result.before = t->settings[0].trial;
     t->result.after = best->trial;
@@ -360,6 +403,7 @@ pi_status pi_tune(const char *in, const char *out_path, const pi_tune_options *o
     if (o->n_ctx < 0 || (o->n_ctx > 0 && o->n_ctx < LEAST))
         return error_set(err, PI_ERR_ARG, "context too small: tune: %d tokens: use %d or more",
                          o->n_ctx, LEAST);
+    t.threads = o->context.n_threads > 0 ? o->context.n_threads : cpu_count_physical();
     snprintf(t.result.cpu, sizeof t.result.cpu, "%s", cpu_model_name());
     pi_status status = run(&t, err);
     for (int i = 0; i < t.n && status == PI_OK && o->trial; i++)

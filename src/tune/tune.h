@@ -9,17 +9,23 @@
 #include "powerinfer_tools.h"
 #include "progress.h"
 
-enum { TUNE_ROUNDS = 5 };
+enum {
+    TUNE_ROUNDS = 5,
+    TUNE_TIMED = 128,     /* tokens of a round, at most */
+    TUNE_TIMED_LONG = 256 /* in long contexts: also for the loss, which is noisy with fewer */
+};
 
 /* A setting and its measurements. */
 typedef struct tune_setting {
     const char *path; /* of the model */
     pi_mode mode;
     pi_tune_trial trial;
-    double tps[TUNE_ROUNDS]; /* of each round; trial.rounds counts them */
-    double nats;             /* mean -log p of the tokens of the last whole round */
-    bool unfit;              /* the mode does not apply to the model; not reported */
-    bool from_drive;         /* weights are read from the drive */
+    double tps[TUNE_ROUNDS];     /* of each round; trial.rounds counts them */
+    float nats[TUNE_TIMED_LONG]; /* [n_nats] -log p of each token of the first whole round */
+    int n_nats;
+    bool unfit;      /* the mode does not apply to the model; not reported */
+    bool from_drive; /* weights are read from the drive */
+    bool on_gpu;
     /* While it is open; NULL otherwise, and where it cannot be timed: */
     pi_model *model;
     pi_context *context;

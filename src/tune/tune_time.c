@@ -1,19 +1,21 @@
 /* tune_time.c: times decode with one setting, over tokens of a text, because the active neurons
  * depend on the text. */
 #include <math.h>
+#include <string.h>
 
 #include "clock.h"
+#include "powerinfer_placement.h"
 #include "tune.h"
 
 enum { WARM_UP = 4, LEAST = 8 }; /* tokens */
 
 /* -log p of a token, nats. */
-static double nats_of(const float *logits, int32_t n_vocab, int32_t token) {
+static float nats_of(const float *logits, int32_t n_vocab, int32_t token) {
     float top = logits[0];
     double sum = 0;
     for (int32_t i = 1; i < n_vocab; i++) top = logits[i] > top ? logits[i] : top;
     for (int32_t i = 0; i < n_vocab; i++) sum += exp((double)logits[i] - (double)top);
-    return (double)top + log(sum) - (double)logits[token];
+    return (float)((double)top + log(sum) - (double)logits[token]);
 }
 
 static pi_status feed(tune_setting *s, const int32_t *tokens, int32_t n, pi_logits_wanted logits,
@@ -27,8 +29,10 @@ pi_status tune_open(const pi_tune_options *o, const tune_text *text, tune_settin
     pi_tune_trial *t = &s->trial;
     pi_context_options c = o->context;
     pi_memory memory;
+    pi_placement placement;
     double head_loss;
     c.mode = s->mode;
+    c.max_loss = (float)o->max_loss;
     c.head = t->head ? PI_HEAD_PREDICT : PI_HEAD_DENSE;
     c.n_threads = t->threads;
     c.attn_blocks = t->attn_blocks;
@@ -40,7 +44,9 @@ pi_status tune_open(const pi_tune_options *o, const tune_text *text, tune_settin
     if (s->unfit) tune_close(s);
     if (status != PI_OK) return s->unfit ? PI_OK : status;
     pi_context_get_memory(s->context, &memory);
-    s->from_drive = memory.budget > 0 && memory.streamed > 0;
+    pi_context_get_placement(s->context, &placement);
+    s->from_drive = memory.budget > 0 && (memory.streamed > 0 || memory.cached > memory.cache);
+    s->on_gpu = strcmp(placement.device, "cpu") != 0;
     t->threads = pi_context_threads(s->context);
     pi_context_predicts_head(s->context, &head_loss);
     if (t->attn_blocks == 0)
@@ -67,7 +73,7 @@ static pi_status rewind_to_prompt(const tune_text *text, tune_setting *s, pi_err
 pi_status tune_round(const tune_text *text, double seconds, tune_setting *s, pi_error *err) {
     pi_model_info info;
     pi_counters before, after;
-    double total = 0, nats = 0;
+    double total = 0;
     int32_t at = text->depth, n = 0;
     pi_model_get_info(s->model, &info);
     pi_status status = rewind_to_prompt(text, s, err);
@@ -78,15 +84,15 @@ pi_status tune_round(const tune_text *text, double seconds, tune_setting *s, pi_
         double start = clock_seconds();
         status = feed(s, text->tokens + at, 1, PI_LOGITS_LAST, err);
         total += clock_seconds() - start;
-        if (status == PI_OK && isinf(seconds))
-            nats += nats_of(pi_logits(s->context, 0), info.n_vocab, text->tokens[at + 1]);
+        if (status == PI_OK && isinf(seconds) && n < TUNE_TIMED_LONG)
+            s->nats[n] = nats_of(pi_logits(s->context, 0), info.n_vocab, text->tokens[at + 1]);
     }
     pi_context_get_counters(s->context, &after);
     if (status != PI_OK) return status;
     uint64_t bytes = after.weight_bytes + after.kv_bytes - before.weight_bytes - before.kv_bytes;
     s->tps[s->trial.rounds++] = n / total;
     s->trial.bytes_per_token = (double)bytes / n;
-    if (isinf(seconds)) s->nats = nats / n;
+    if (isinf(seconds)) s->n_nats = n < TUNE_TIMED_LONG ? n : TUNE_TIMED_LONG;
     return PI_OK;
 }
 

@@ -1,5 +1,6 @@
 /* tune_write.c: copies a model and adds the settings of its fastest trial. Parts of a split model
  * are joined. */
+#include "cpu_topology.h"
 #include "error.h"
 #include "gguf_writer.h"
 #include "sparse_keys.h"
@@ -16,6 +17,7 @@ static void put_keys(gguf_writer *w, const gguf_file *in, const tune_setting *ch
             gguf_put_value(w, v);
     }
     gguf_put_string(w, TUNE_KEY_CPU, r->cpu);
+    gguf_put_u32(w, TUNE_KEY_CPUS, (uint32_t)cpu_count_available());
     gguf_put_string(w, TUNE_KEY_MODE, t->mode);
     gguf_put_string(w, TUNE_KEY_HEAD, t->head ? "predict" : "dense");
     gguf_put_u32(w, TUNE_KEY_THREADS, (uint32_t)t->threads);
@@ -23,7 +25,7 @@ static void put_keys(gguf_writer *w, const gguf_file *in, const tune_setting *ch
     gguf_put_u32(w, TUNE_KEY_ATTN_BLOCKS, (uint32_t)t->attn_blocks);
     gguf_put_f32(w, TUNE_KEY_LOSS, (float)t->loss);
     gguf_put_f32(w, TUNE_KEY_SPEED, (float)t->tps);
-    gguf_put_f32(w, TUNE_KEY_DENSE_SPEED, (float)r->before.tps);
+    gguf_put_f32(w, TUNE_KEY_SPEED_BEFORE, (float)r->before.tps);
 }
 
 static pi_status copy_tensors(gguf_writer *w, const gguf_file *in, const char *out_path,

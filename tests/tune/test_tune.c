@@ -73,18 +73,23 @@ static const pi_tune_trial *find(const notes *n, bool prepared, const char *mode
     return NULL;
 }
 
-/* One setting is chosen; none that was timed and allowed is faster by more than the margin. */
+/* Settings with other numbers of threads. */
+static int n_thread_trials(void) {
+    return (cpu_count_available() > cpu_count_physical()) + (cpu_count_physical() >= 4);
+}
+
+/* One setting is chosen, whose loss is allowed. */
 static void check_choice(const notes *n, const pi_tune_result *r, double max_loss) {
     int n_chosen = 0;
     for (int i = 0; i < n->n; i++) {
         const pi_tune_trial *t = &n->trials[i];
         n_chosen += t->chosen;
         assert_true(t->reason[0] || (t->tps > 0 && t->rounds > 0 && t->bytes_per_token > 0));
-        if (!t->reason[0]) assert_true(t->tps <= 1.031 * r->after.tps && t->loss <= max_loss);
+        if (!t->reason[0]) assert_true(t->loss <= max_loss);
     }
     assert_int_equal(n_chosen, 1);
     assert_true(r->after.chosen && !r->before.prepared);
-    assert_string_equal(r->before.mode, "dense");
+    assert_string_equal(r->before.mode, "auto");
     assert_string_equal(r->cpu, cpu_model_name());
 }
 
@@ -95,8 +100,9 @@ static void check_context(const char *path, const pi_tune_trial *t) {
     pi_error err;
     if (pi_model_open(path, NULL, &m, &err) != PI_OK) fail_msg("%s", err.message);
     if (pi_context_create(m, NULL, &c, &err) != PI_OK) fail_msg("%s", err.message);
-    assert_string_equal(pi_context_mode(c), t->mode);
+    if (strcmp(t->mode, "auto") != 0) assert_string_equal(pi_context_mode(c), t->mode);
     assert_int_equal(pi_context_threads(c), t->threads);
+    assert_int_equal(pi_context_attn_blocks(c), t->attn_blocks);
     pi_context_destroy(c);
     pi_model_close(m);
 }
@@ -147,8 +153,7 @@ static void test_prepared(void **state) {
     write_lossy();
     pi_tune_result r = tune(BACK_PATH, 0.01, &n);
     check_choice(&n, &r, 0.01);
-    assert_int_equal(n.n, 3 + (cpu_count_available() > cpu_count_physical()) +
-                              (cpu_count_physical() >= 4));
+    assert_int_equal(n.n, 4 + n_thread_trials());
     assert_string_equal(find(&n, false, "predict")->reason, "its loss is too large");
     assert_true(find(&n, false, "predict")->tps == 0);
     r = tune(BACK_PATH, 0.03, &n);
@@ -165,7 +170,7 @@ static void test_silu(void **state) {
     tiny_write(&tiny, IN_PATH);
     pi_tune_result r = tune(IN_PATH, 0, &n);
     check_choice(&n, &r, 0);
-    assert_int_equal(n.n, 1);
+    assert_int_equal(n.n, 2 + n_thread_trials());
     assert_non_null(strstr(n.said, "not prepared: its activations are never zero"));
     check_context(OUT_PATH, &r.after);
     /* The output is the input with more keys. */
@@ -197,7 +202,7 @@ static void write_keys(const char *cpu, const char *mode, int threads, int block
 
 typedef struct applied {
     char mode[16];
-    int threads;
+    int threads, blocks;
     double loss;
 } applied;
 
@@ -210,6 +215,7 @@ static applied apply(const pi_context_options *options) {
     if (pi_context_create(m, options, &c, &err) != PI_OK) fail_msg("%s", err.message);
     snprintf(a.mode, sizeof a.mode, "%s", pi_context_mode(c));
     a.threads = pi_context_threads(c);
+    a.blocks = pi_context_attn_blocks(c);
     a.loss = pi_context_loss(c);
     pi_context_destroy(c);
     pi_model_close(m);
@@ -242,6 +248,13 @@ static void test_keys(void **state) {
     assert_string_equal(apply(&own).mode, "exact"); /* options that are given win */
     assert_int_equal(apply(&own).threads, own.n_threads);
     assert_true(apply(&own).loss == 0);
+    own.attn_blocks = PI_ATTN_BLOCKS_AUTO; /* blocks belong to the tuned mode */
+    assert_int_equal(apply(&own).blocks, 0);
+    assert_int_equal(apply(&more).blocks, 8);
+    assert_int_equal(apply(&o).blocks, 0);
+    more.deterministic = true;
+    assert_int_equal(apply(&more).blocks, 0);
+    more.deterministic = false;
 
     write_keys("another machine", "dense", 1, 0, 0);
     assert_string_equal(apply(&more).mode, "exact");
@@ -293,6 +306,7 @@ static void write_bad(const char *key, bool text) {
     if (gguf_writer_create(OUT_PATH, &w, &err) != PI_OK) fail_msg("%s", err.message);
     for (uint64_t i = 0; i < gguf_n_values(f); i++) gguf_put_value(w, gguf_value_at(f, i));
     gguf_put_string(w, TUNE_KEY_CPU, cpu_model_name());
+    gguf_put_u32(w, TUNE_KEY_CPUS, (uint32_t)cpu_count_available());
     gguf_put_string(w, TUNE_KEY_MODE, "dense");
     if (text)
         gguf_put_string(w, key, "three");
@@ -333,6 +347,10 @@ static void test_refusals(void **state) {
     pi_tune_options o = options_of(&n, 0);
     assert_int_equal(pi_tune(IN_PATH, IN_PATH, &o, NULL, &err), PI_ERR_ARG);
     assert_non_null(strstr(err.message, "output is the input"));
+    o.calibration = "/dev/null";
+    assert_int_equal(pi_tune(IN_PATH, OUT_PATH, &o, NULL, &err), PI_ERR_ARG);
+    assert_non_null(strstr(err.message, "tune needs a file"));
+    o.calibration = TEXT_PATH;
     n.stops = true;
     assert_int_equal(pi_tune(IN_PATH, OUT_PATH, &o, NULL, &err), PI_ERR_CANCELLED);
     n.stops = false;
