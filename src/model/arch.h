@@ -357,6 +357,7 @@ typedef struct arch_row {
     rope_axes axes;
     int pos_offset;        /* rows of ROLE_POS_EMBD before position 0 */
     bool parallel;         /* attention and FFN blocks both read the layer's input (Falcon) */
+    bool parallel_by_key;  /* the same where use_parallel_residual is true (GPT-NeoX) */
     uint32_t mixers;       /* MIXER_*; 0: attention */
     arch_layers layers;    /* with a recurrent mixer: which layers have it */
     bool gated_queries;    /* ROLE_ATTN_Q has a gate after each head: attention's output is
@@ -379,6 +380,8 @@ typedef struct arch_row {
     int sparse_layers;     /* without activation_sparsity_scale, the FFNs of the first sparse_layers
                               layers keep a twentieth of their neurons (Gemma 3n) */
     float default_softcap; /* ARCH_LOGIT_SOFTCAP: if the key is missing; 0: none */
+    bool ff_of_both;       /* feed_forward_length counts the rows of gate and up together */
+    int rope_layers;       /* only models with this number of layers rotate; 0: any */
     int no_rope_period;    /* the last of every N layers has no rotation; 0: all rotate */
     bool one_rope_base;    /* rope.freq_base_swa is not read, as in llama.cpp */
     bool rope_undivided;   /* rope_freqs is not used, as in llama.cpp */

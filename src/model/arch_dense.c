@@ -129,6 +129,28 @@ static const arch_tensor gpt2_tensors[] = {
     FFN_BIASES(TENSOR_OPTIONAL),
 };
 
+/* One norm for both blocks, which are parallel. */
+static const arch_tensor plamo_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    GATED_FFN,
+};
+
+/* Attention sinks. */
+static const arch_tensor granite_swa_tensors[] = {
+    GLOBAL_TENSORS,
+    ROPE_FACTORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", "self_attn.sinks", DIM_HEADS, 0),
+    FFN_NORM(0),
+    GATED_FFN,
+    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,
+                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
+    FFN_BIASES(TENSOR_OPTIONAL),
+};
+
 /* Compressed attention. */
 static const arch_tensor minicpm3_tensors[] = {
     GLOBAL_TENSORS, ROPE_FACTORS, ATTN_NORM, LATENT_ATTENTION, FFN_NORM(0), GATED_FFN,
@@ -141,6 +163,18 @@ static const arch_tensor phi2_tensors[] = {
 
 static const arch_tensor phi3_tensors[] = {
     GLOBAL_TENSORS, ROPE_FACTORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), FUSED_FFN,
+};
+
+/* Norms before and after each block, with names that have no ".weight". */
+static const arch_tensor plamo3_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS_OF(DIM_VALUES, DIM_ATTN),
+    HEAD_NORMS(0),
+    FFN_NORM(0),
+    LAYER_VECTOR(ROLE_ATTN_POST_NORM, "post_attention_norm", "post_mixer_norm.weight", DIM_EMBD, 0),
+    LAYER_VECTOR(ROLE_FFN_POST_NORM, "post_ffw_norm", "post_mlp_norm.weight", DIM_EMBD, 0),
+    FUSED_FFN,
 };
 
 static const arch_tensor seed_oss_tensors[] = {
@@ -364,6 +398,29 @@ static const arch_row rows[] = {
     {GGUF_ROW("orion", LAYER, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(stablelm_tensors)},
     {GGUF_ROW("pangu-embedded", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(gated_tensors)},
     {GGUF_ROW("xverse", RMS, INTERLEAVED, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(gated_tensors)},
+    {GGUF_ROW("baichuan", RMS, INTERLEAVED, SILU), .rope_layers = 32, /* not the 13B model */
+     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(gated_tensors)},
+    {GGUF_ROW("gptneox", LAYER, NEOX, GELU), .parallel_by_key = true, .has = ARCH_FFN_UNSCALED,
+     TENSORS(biased_tensors)},
+    {GGUF_ROW("granite_swa", RMS, INTERLEAVED, SILU), .window_period = 1, .one_rope_base = true,
+     .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SCALE | ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED |
+            ARCH_ATTN_SCALE,
+     TENSORS(granite_swa_tensors)},
+    {GGUF_ROW("hunyuan_vl", RMS, NEOX, SILU), .axes = AXES_SECTIONS,
+     .has = ARCH_FFN_UNSCALED | ARCH_QK_NORM_LATE, .qk_norm = NORM_RMS,
+     TENSORS(gated_head_norms_tensors)},
+    {GGUF_ROW("nanbeige", RMS, INTERLEAVED, SILU), .has = ARCH_ATTN_SCALE, TENSORS(gated_tensors)},
+    {GGUF_ROW("openelm", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED | ARCH_QKV_BARE,
+     .qk_norm = NORM_RMS, TENSORS(gated_head_norms_tensors)},
+    {GGUF_ROW("paddleocr", RMS, NEOX, SILU), .axes = AXES_SECTIONS, .has = ARCH_FFN_UNSCALED,
+     TENSORS(gated_tensors)},
+    {GGUF_ROW("plamo", RMS, NEOX, SILU), .parallel = true,
+     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(plamo_tensors)},
+    {GGUF_ROW("plamo3", RMS, NEOX, SILU), .window_period = 8, .local_rope_base = 10000,
+     .has = ARCH_FFN_UNSCALED | ARCH_QKV_BARE | ARCH_ROPE_LOCAL, .qk_norm = NORM_RMS,
+     TENSORS(plamo3_tensors)},
+    {GGUF_ROW("qwen", RMS, NEOX, SILU), .ff_of_both = true,
+     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(gated_tensors)},
 };
 
 const arch_rows arch_rows_dense = ARCH_ROWS(rows);

@@ -282,11 +282,11 @@ static bool has_window(key_reader *r, const arch_row *arch, int layer) {
     return arch_has_window(arch, period, layer);
 }
 
-static bool never_rotates(key_reader *r, const arch_row *arch) {
+static bool never_rotates(key_reader *r, const arch_row *arch, const model_hparams *hp) {
     char key[KEY_TEXT];
     const gguf_value *v = find_key(r, "rope.scaling.finetuned", key);
     bool on = true;
-    return arch->rope == ROPE_NONE ||
+    return arch->rope == ROPE_NONE || (arch->rope_layers && arch->rope_layers != hp->n_layer) ||
            (arch->has & ARCH_ROPE_SWITCH && v && gguf_as_bool(v, &on) && !on);
 }
 
@@ -304,7 +304,7 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
     int32_t window = 0;
     if (arch->window_period > 0 && (!arch->window_layers || arch->window_layers == hp->n_layer))
         window = read_int(r, "attention.sliding_window", 0, arch->default_window, 0, INT32_MAX);
-    bool none = never_rotates(r, arch);
+    bool none = never_rotates(r, arch, hp);
     int32_t n_dense = read_int(r, "leading_dense_block_count", 0, 0, 0, INT32_MAX);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
@@ -565,6 +565,7 @@ static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
                           : n_expert > 0 ? 1
                                          : -1,
                           least, MODEL_MAX_DIM);
+        if (arch->ff_of_both) l.n_ff /= 2;
         set_parts(r, arch, i, &l);
         if (!(l.mixers & MIXER_ATTENTION)) l.n_head = l.n_head_kv = 0;
         if (!l.ffn) l.n_ff = 0;
@@ -627,6 +628,26 @@ static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *h
     }
 }
 
+/* Some files say whether the blocks of a layer are parallel. */
+static void read_parallel(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    char key[KEY_TEXT];
+    hp->parallel = arch->parallel;
+    const gguf_value *v = arch->parallel_by_key ? find_key(r, "use_parallel_residual", key) : NULL;
+    if (v && r->status == PI_OK && !gguf_as_bool(v, &hp->parallel))
+        fail_key(r, key, "is not a bool");
+}
+
+/* Looped models run all layers several times. */
+static void check_loops(key_reader *r) {
+    char key[KEY_TEXT];
+    int32_t n = read_int(r, "num_loops", 0, 1, 1, INT32_MAX);
+    if (r->status != PI_OK || n == 1) return;
+    find_key(r, "num_loops", key);
+    r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                          "not supported: %s: key %s is %d: layers that run several times",
+                          gguf_path(r->file), key, n);
+}
+
 /* Models that complete masked text, and some embedding models, attend in both directions. */
 static void check_causal(key_reader *r) {
     char key[KEY_TEXT];
@@ -667,6 +688,8 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     if (arch_tensor_of(arch, ROLE_LAYER_EMBD))
         hp->n_embd_layer = read_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
     check_causal(&r);
+    check_loops(&r);
+    read_parallel(&r, arch, hp);
     check_dense(&r, arch, hp);
     read_streams(&r, arch, hp);
     read_latents(&r, arch, hp);

@@ -51,6 +51,7 @@ typedef struct model_hparams {
     int32_t n_latent_q;   /* MLA: elements of queries' latent vector; 0: queries from the input */
     int32_t q_dim;        /* MLA: elements of a head's query, the n_rot rotated ones last */
     int32_t v_dim;        /* MLA: elements of a head's value; 0: no MLA, as many as the key */
+    bool parallel;        /* attention and FFN blocks both read the layer's input */
     norm_kind norm;
     float norm_eps;
     float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has no scale */

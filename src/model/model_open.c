@@ -546,7 +546,7 @@ int model_shared_from(const model *m) {
 }
 
 bool model_layer_is_parallel(const model *m, int layer) {
-    return m->arch->parallel ||
+    return m->hp.parallel ||
            (arch_tensor_of(m->arch, ROLE_FFN_NORM) && !m->layers[layer].t[ROLE_FFN_NORM].data);
 }
 
