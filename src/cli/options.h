@@ -280,13 +280,7 @@ typedef enum option_reasoning_format { FORMAT_AUTO, FORMAT_NONE } option_reasoni
 typedef enum option_reasoning { REASONING_AUTO, REASONING_ON, REASONING_OFF } option_reasoning;
 
 /* In the order of the choices of --spec. */
-typedef enum option_spec {
-    SPEC_OFF,
-    SPEC_NGRAM,
-    SPEC_DRAFT,
-    SPEC_AUTO,
-    SPEC_SELF
-} option_spec;
+typedef enum option_spec { SPEC_OFF, SPEC_NGRAM, SPEC_DRAFT, SPEC_AUTO, SPEC_SELF } option_spec;
 
 /* Names by pi_cache_type. */
 extern const char *const option_cache_types[];
