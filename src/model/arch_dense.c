@@ -137,6 +137,35 @@ static const arch_tensor plamo_tensors[] = {
     GATED_FFN,
 };
 
+/* Norms without weights. */
+static const arch_tensor olmo_tensors[] = {
+    {ROLE_TOKEN_EMBD, "token_embd.weight", "model.embed_tokens.weight", {DIM_EMBD, DIM_VOCAB}, 0},
+    {ROLE_OUTPUT, "output.weight", "lm_head.weight", {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},
+    BARE_NORM(ROLE_OUTPUT_NORM, "output_norm"),
+    BARE_LAYER_NORM(ROLE_ATTN_NORM, "attn_norm"),
+    BARE_LAYER_NORM(ROLE_FFN_NORM, "ffn_norm"),
+    PROJECTIONS,
+    GATED_FFN,
+};
+
+#define ATTENTION_GATE                                                                             \
+    LAYER_MATRIX(ROLE_ATTN_GATE, "attn_gate", "self_attn.gate_proj", DIM_EMBD, DIM_ATTN_GATE,      \
+                 TENSOR_UNSCALED)
+
+/* A norm of the embedding, norms before and after each block, a gate on attention's output. */
+static const arch_tensor muse_glimmer_tensors[] = {
+    GLOBAL_TENSORS, BARE_NORM(ROLE_EMBD_NORM, "token_embd_norm"),
+    ATTN_NORM,      PROJECTIONS,
+    ATTENTION_GATE, HEAD_NORMS(0),
+    FFN_NORM(0),    POST_NORMS,
+    GATED_FFN,
+};
+
+/* A gate on each head of attention's output. */
+static const arch_tensor spark2_5_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, ATTENTION_GATE, FFN_NORM(0), GATED_FFN,
+};
+
 /* Attention sinks. */
 static const arch_tensor granite_swa_tensors[] = {
     GLOBAL_TENSORS,
@@ -409,7 +438,12 @@ static const arch_row rows[] = {
     {GGUF_ROW("hunyuan_vl", RMS, NEOX, SILU), .axes = AXES_SECTIONS,
      .has = ARCH_FFN_UNSCALED | ARCH_QK_NORM_LATE, .qk_norm = NORM_RMS,
      TENSORS(gated_head_norms_tensors)},
+    {GGUF_ROW("muse-glimmer", RMS, INTERLEAVED, SILU), .post_norm_eps = 1e-8f, .window_period = 4,
+     .has = ARCH_FFN_UNSCALED | ARCH_LOGIT_MULTIPLIED | ARCH_LOGIT_SOFTCAP | ARCH_ROPE_WINDOWED,
+     .qk_norm = NORM_RMS, TENSORS(muse_glimmer_tensors)},
     {GGUF_ROW("nanbeige", RMS, INTERLEAVED, SILU), .has = ARCH_ATTN_SCALE, TENSORS(gated_tensors)},
+    {GGUF_ROW("olmo", LAYER, INTERLEAVED, SILU), .clamped_qkv = true,
+     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(olmo_tensors)},
     {GGUF_ROW("openelm", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED | ARCH_QKV_BARE,
      .qk_norm = NORM_RMS, TENSORS(gated_head_norms_tensors)},
     {GGUF_ROW("paddleocr", RMS, NEOX, SILU), .axes = AXES_SECTIONS, .has = ARCH_FFN_UNSCALED,
@@ -421,6 +455,8 @@ static const arch_row rows[] = {
      TENSORS(plamo3_tensors)},
     {GGUF_ROW("qwen", RMS, NEOX, SILU), .ff_of_both = true,
      .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(gated_tensors)},
+    {GGUF_ROW("spark2_5", RMS, NEOX, GELU), .window_period = 1, .has = ARCH_FFN_UNSCALED,
+     TENSORS(spark2_5_tensors)},
 };
 
 const arch_rows arch_rows_dense = ARCH_ROWS(rows);

@@ -188,16 +188,23 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     hp->residual_scale = read_own(r, arch, ARCH_RESIDUAL_SCALE, "residual_scale",
                                   arch->default_depth_scale / sqrt((double)hp->n_layer), 1);
     hp->logit_scale = read_own(r, arch, ARCH_LOGIT_MULTIPLIED | ARCH_LOGIT_DIVIDED, "logit_scale",
-                               (double)(arch->default_logit_width / (float)hp->n_embd), 1);
+                               arch->default_logit_scale > 0
+                                   ? (double)arch->default_logit_scale
+                                   : (double)(arch->default_logit_width / (float)hp->n_embd),
+                               1);
     if (arch->has & ARCH_LOGIT_DIVIDED) hp->logit_scale = 1 / hp->logit_scale;
     hp->logit_softcap = read_own(r, arch, ARCH_LOGIT_SOFTCAP, "final_logit_softcapping",
                                  (double)arch->default_softcap, 0);
-    hp->attn_softcap = read_own(r, arch, ARCH_ATTN_SOFTCAP, "attn_logit_softcapping", 0, 0);
+    hp->attn_softcap = read_own(r, arch, ARCH_ATTN_SOFTCAP, "attn_logit_softcapping",
+                                (double)arch->default_attn_softcap, 0);
     double by_head = hp->n_layer == arch->wide_scale_layers ? sqrt((double)hp->n_head / hp->n_embd)
                      : hp->n_head == 0                      ? 1
                                                             : 1 / sqrt((double)hp->q_dim);
-    hp->attn_scale = hp->yarn_score_scale * read_own(r, arch, ARCH_ATTN_SCALE, "attention.scale",
-                                                     (double)arch->default_attn_scale, by_head);
+    hp->attn_scale = hp->yarn_score_scale *
+                     read_own(r, arch, ARCH_ATTN_SCALE,
+                              arch->attn_scale_key ? arch->attn_scale_key : "attention.scale",
+                              (double)arch->default_attn_scale, by_head);
+    if (arch->clamped_qkv) hp->qkv_clamp = read_float(r, "attention.clamp_kqv", 0, -1e-30, 1e6);
     hp->value_scale = read_own(r, arch, ARCH_VALUE_SCALE, "attention.value_scale", 1, 1);
     hp->attn_temperature = read_own(r, arch, ARCH_ATTN_TEMPERATURE, "attention.temperature_scale",
                                     (double)arch->default_temperature, 0);

@@ -227,6 +227,8 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
         want[i] = resolve_dim(m, layer, row->dims[i]);
         bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS ||
                     row->dims[i] == DIM_BUNDLE || row->dims[i] == DIM_LAUREL;
+        if (row->dims[i] == DIM_ATTN_GATE && t->dims[i] == (uint64_t)m->layers[layer].hp.n_head)
+            want[i] = m->layers[layer].hp.n_head;
         uint64_t most = row->dims[i] == DIM_BUNDLE ? t->n_bytes : MODEL_MAX_VOCAB;
         if (open && want[i] == 0) want[i] = t->dims[i] <= most ? (int64_t)t->dims[i] : 0;
         if (t->dims[i] != (uint64_t)want[i]) fits = false;
@@ -295,6 +297,24 @@ static pi_status merge_adapters(model *m, const arch_tensor *row, int layer, con
     return status;
 }
 
+/* The weights of a norm that has none. */
+static pi_status bind_ones(model *m, const arch_tensor *row, int layer, model_tensor *out,
+                           pi_error *err) {
+    int64_t n_in = resolve_dim(m, layer, row->dims[0]), n_out = resolve_dim(m, layer, row->dims[1]);
+    size_t n = (size_t)(n_in * n_out), n_bytes = n * sizeof(float);
+    float *ones = arena_alloc(&m->arena, n_bytes);
+    if (!ones) return error_nomem(err, n_bytes, row->name);
+    for (size_t i = 0; i < n; i++) ones[i] = 1;
+    *out = (model_tensor){.data = ones,
+                          .n_bytes = n_bytes,
+                          .row_bytes = (size_t)n_in * sizeof(float),
+                          .n_in = n_in,
+                          .n_out = n_out,
+                          .scale = 1,
+                          .type = QUANT_F32};
+    return PI_OK;
+}
+
 static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64];
     if (row->flags & TENSOR_PER_LAYER && !model_layer_has(&m->layers[layer].hp, row->role))
@@ -304,6 +324,7 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     model_tensor *out = row->flags & TENSOR_PER_LAYER ? &m->layers[layer].t[row->role]
                                                       : &m->t[row->role];
     const gguf_tensor *t = gguf_find_tensor(m->file, name);
+    if (!t && row->flags & TENSOR_ONES) return bind_ones(m, row, layer, out, err);
     if (!t) return check_missing(m, row, layer, err);
     pi_status status = check_shape(m, row, layer, t, out, err);
     if (status == PI_OK) status = check_twice(m, row, layer, err);

@@ -315,6 +315,7 @@ turn_heads(const gpu_attention &a, const attn_task &t, const turn_part &part,
         rope_turn_head(r, turn.sums, shared.q[h], r.q_norm, t.first_head + h, 0);
     if (!own) return;
     rope_turn_head(r, turn.sums, turn.k, r.k_norm, t.kv_head, 0);
+    rope_clamp_head(turn.v, a.kv.v_dim, r.clamp);
     if (r.value_norm) rope_norm_head(turn.sums, turn.v, nullptr, a.kv.v_dim, false, r.eps);
     const bool stores = t.first_head == t.kv_head * (a.n_head / a.kv.n_head_kv);
     rope_spread(turn.v, a.kv.v_dim, r.kv.v_hadamard);
