@@ -355,9 +355,11 @@ typedef struct gpu_attention {
     float scale, softcap; /* softcap 0: off */
     float temperature;    /* scale *= 1 + temperature * ln(1 + (pos + offset) / length) */
     int32_t temperature_length, temperature_offset; /* the quotient is rounded down */
-    const float *sinks; /* [n_head] attention sinks: score of an additional position with value 0;
-                           NULL: none */
-    const float *gate;  /* [n_cols][ldg] out *= sigmoid(gate); NULL: none */
+    const float *sinks;  /* [n_head] attention sinks: score of an additional position with value 0;
+                            NULL: none */
+    const float *slopes; /* [n_head] ALiBi: the score of a position falls by this per position of
+                            distance; NULL: none; excludes MLA and sparse attention */
+    const float *gate;   /* [n_cols][ldg] out *= sigmoid(gate); NULL: none */
     int64_t ldg;
     bool head_gates;    /* one gate per head, gate_stride floats from head to head */
     bool gate_softplus; /* out *= softplus(gate) */

@@ -76,7 +76,8 @@ typedef enum tensor_role {
     ROLE_ATTN_V_B, /* per head: maps the latent vector to values */
     ROLE_ATTN_Q_NORM,
     ROLE_ATTN_K_NORM,
-    ROLE_ATTN_SINKS, /* attention sink: an extra score per head */
+    ROLE_ATTN_SINKS,  /* attention sink: an extra score per head */
+    ROLE_ATTN_SLOPES, /* ALiBi's slope per head, computed from the hyperparameters */
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
     /* Sparse attention (MiniMax-M3): selects the blocks of positions that a token attends to, in
@@ -257,6 +258,7 @@ enum {
     TENSOR_OWN_KV = 2048,     /* only in layers with their own KV cache */
     TENSOR_LAYER_EMBD = 4096, /* only in models with per-layer embeddings */
     TENSOR_ONES = 16384,      /* norms without weights: not in files, bound as ones */
+    TENSOR_UNUSED = 32768,    /* may be in files, but is not used, as in llama.cpp */
     TENSOR_SPARSE = 512       /* written by `prepare` or part of a PWRI file: a predictor, a
                                  measurement, or another form of a matrix of the network */
 };
@@ -277,7 +279,8 @@ enum {
 typedef enum arch_layers {
     LAYERS_ALIKE,     /* every layer has all mixers, and an FFN if the architecture has one */
     LAYERS_BY_HEADS,  /* attention where attention.head_count_kv is positive, the recurrent mixer
-                         where it is 0 */
+                         where it is 0; without one also an FFN only where feed_forward_length is
+                         positive */
     LAYERS_BY_PERIOD, /* attention where attention.recurrent_layers is false; without the key, in
                          the last of every full_attention_interval layers (4) */
     LAYERS_SINGLE     /* one block per layer: the recurrent mixer where attention.head_count_kv and
@@ -389,6 +392,11 @@ typedef struct arch_row {
     float default_softcap; /* ARCH_LOGIT_SOFTCAP: if the key is missing; 0: none */
     float default_attn_softcap; /* ARCH_ATTN_SOFTCAP: if the key is missing; 0: none */
     float default_logit_scale;  /* logit_scale if the key is missing; 0: none */
+    bool alibi;                 /* scores fall with the distance (ALiBi; Press et al. 2021, arXiv
+                                   2108.12409), by attention.max_alibi_bias */
+    float default_alibi;        /* if the key is missing */
+    int alibi_layers;           /* only models with this number of layers have it; 0: any */
+    bool scale_by_dim;          /* attention.scale if missing: 1 / head_dim, not its root */
     bool clamped_qkv;           /* Q, K and V are clamped to +-attention.clamp_kqv */
     bool ff_of_both;            /* feed_forward_length counts the rows of gate and up together */
     int rope_layers;            /* only models with this number of layers rotate; 0: any */

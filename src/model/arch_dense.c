@@ -166,6 +166,42 @@ static const arch_tensor spark2_5_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, ATTENTION_GATE, FFN_NORM(0), GATED_FFN,
 };
 
+static const arch_tensor bloom_tensors[] = {
+    GLOBAL_TENSORS,
+    HEAD_NORM_BIAS,
+    {ROLE_EMBD_NORM,
+     "token_embd_norm.weight",
+     "model.word_embeddings_layernorm.weight",
+     {DIM_EMBD, DIM_NONE},
+     TENSOR_F32},
+    {ROLE_EMBD_NORM_BIAS,
+     "token_embd_norm.bias",
+     "model.word_embeddings_layernorm.bias",
+     {DIM_EMBD, DIM_NONE},
+     TENSOR_F32},
+    ATTN_NORM,
+    ATTN_NORM_BIAS,
+    PROJECTIONS,
+    FFN_NORM(0),
+    FFN_NORM_BIAS(0),
+    PLAIN_FFN,
+    FFN_BIASES(0),
+};
+
+static const arch_tensor jais_tensors[] = {
+    GLOBAL_TENSORS,
+    HEAD_NORM_BIAS,
+    ATTN_NORM,
+    ATTN_NORM_BIAS,
+    PROJECTIONS,
+    FFN_NORM(0),
+    FFN_NORM_BIAS(0),
+    GATED_FFN,
+    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,
+                 TENSOR_NEURON_VEC),
+    FFN_BIASES(0),
+};
+
 /* Attention sinks. */
 static const arch_tensor granite_swa_tensors[] = {
     GLOBAL_TENSORS,
@@ -327,6 +363,17 @@ static const arch_tensor llama_tensors[] = {
                  TENSOR_OPTIONAL),
 };
 
+/* Biases of the FFN are not used. */
+static const arch_tensor refact_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    FFN_NORM(0),
+    GATED_FFN,
+    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF, TENSOR_UNUSED),
+    FFN_BIASES(TENSOR_UNUSED),
+};
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const arch_row rows[] = {
@@ -427,8 +474,17 @@ static const arch_row rows[] = {
     {GGUF_ROW("orion", LAYER, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(stablelm_tensors)},
     {GGUF_ROW("pangu-embedded", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(gated_tensors)},
     {GGUF_ROW("xverse", RMS, INTERLEAVED, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(gated_tensors)},
-    {GGUF_ROW("baichuan", RMS, INTERLEAVED, SILU), .rope_layers = 32, /* not the 13B model */
+    {GGUF_ROW("baichuan", RMS, INTERLEAVED, SILU), .rope_layers = 32, .alibi = true,
+     .alibi_layers = 40, .default_alibi = 8, /* RoPE in the 7B model, ALiBi in the 13B model */
      .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(gated_tensors)},
+    {GGUF_ROW("bloom", LAYER, NONE, GELU), .alibi = true, .default_alibi = 8,
+     .has = ARCH_FFN_UNSCALED, TENSORS(bloom_tensors)},
+    {GGUF_ROW("jais", LAYER, NONE, SILU), .alibi = true, .scale_by_dim = true,
+     .has = ARCH_FFN_UNSCALED, TENSORS(jais_tensors)},
+    {GGUF_ROW("refact", RMS, NONE, SILU), .alibi = true, .default_alibi = 8,
+     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(refact_tensors)},
+    {GGUF_ROW("deci", RMS, INTERLEAVED, SILU), .mixers = MIXER_ATTENTION, .layers = LAYERS_BY_HEADS,
+     .has = ARCH_FFN_UNSCALED | ARCH_ATTN_SCALE, TENSORS(llama_tensors)},
     {GGUF_ROW("gptneox", LAYER, NEOX, GELU), .parallel_by_key = true, .has = ARCH_FFN_UNSCALED,
      TENSORS(biased_tensors)},
     {GGUF_ROW("granite_swa", RMS, INTERLEAVED, SILU), .window_period = 1, .one_rope_base = true,

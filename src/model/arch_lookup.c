@@ -249,6 +249,7 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_ATTN_V_BIAS] = "attn_v.bias",
     [ROLE_EMBD_NORM] = "token_embd_norm",
     [ROLE_EMBD_NORM_BIAS] = "token_embd_norm.bias",
+    [ROLE_ATTN_SLOPES] = "attn_slopes",
     [ROLE_ATTN_GATE] = "attn_gate",
     [ROLE_ATTN_Q_A] = "attn_q_a",
     [ROLE_ATTN_Q_A_NORM] = "attn_q_a_norm",

@@ -197,13 +197,17 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
                                  (double)arch->default_softcap, 0);
     hp->attn_softcap = read_own(r, arch, ARCH_ATTN_SOFTCAP, "attn_logit_softcapping",
                                 (double)arch->default_attn_softcap, 0);
+    double root_dim = sqrt((double)hp->q_dim);
     double by_head = hp->n_layer == arch->wide_scale_layers ? sqrt((double)hp->n_head / hp->n_embd)
                      : hp->n_head == 0                      ? 1
-                                                            : 1 / sqrt((double)hp->q_dim);
+                                       : 1 / (arch->scale_by_dim ? (double)hp->q_dim : root_dim);
     hp->attn_scale = hp->yarn_score_scale *
                      read_own(r, arch, ARCH_ATTN_SCALE,
                               arch->attn_scale_key ? arch->attn_scale_key : "attention.scale",
                               (double)arch->default_attn_scale, by_head);
+    if (arch->alibi && (!arch->alibi_layers || arch->alibi_layers == hp->n_layer))
+        hp->alibi_bias = read_float(r, "attention.max_alibi_bias", (double)arch->default_alibi,
+                                    -1e-30, 1e3);
     if (arch->clamped_qkv) hp->qkv_clamp = read_float(r, "attention.clamp_kqv", 0, -1e-30, 1e6);
     hp->value_scale = read_own(r, arch, ARCH_VALUE_SCALE, "attention.value_scale", 1, 1);
     hp->attn_temperature = read_own(r, arch, ARCH_ATTN_TEMPERATURE, "attention.temperature_scale",
@@ -540,6 +544,7 @@ static void set_parts(key_reader *r, const arch_row *arch, int layer, model_laye
     if (arch->layers == LAYERS_BY_PERIOD) attends = attends_by_period(r, layer);
     if (arch->layers == LAYERS_BY_HEADS) attends = l->n_head_kv > 0;
     l->mixers = attends ? MIXER_ATTENTION : recurrent;
+    if (!recurrent) l->ffn = l->n_ff > 0;
     if (arch->layers != LAYERS_SINGLE) return;
     l->ffn = l->n_ff > 0;
     l->mixers = l->ffn ? 0 : l->n_head_kv > 0 ? MIXER_ATTENTION : recurrent;
@@ -559,7 +564,7 @@ static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
                         model_layer_hparams *layers) {
     int32_t n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
     bool recurrent = arch->mixers & MIXER_RECURRENT;
-    int32_t least = recurrent ? 0 : 1;
+    int32_t least = recurrent || arch->layers != LAYERS_ALIKE ? 0 : 1;
     hp->n_head = 0;
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams l = {0};

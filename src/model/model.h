@@ -56,6 +56,7 @@ typedef struct model_hparams {
     float norm_eps;
     float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has no scale */
     float logit_softcap, attn_softcap;             /* 0: none */
+    float alibi_bias;                              /* ALiBi: the largest; 0: none */
     float qkv_clamp;                               /* Q, K and V: to +-this; 0: not clamped */
     float value_scale;                             /* multiplies V; usually 1 */
     float attn_scale;                              /* multiplies scores, before the soft cap */

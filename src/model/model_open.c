@@ -1,5 +1,6 @@
 /* model_open.c: opens a model: finds its row of the architecture table, reads hyperparameters,
  * binds and validates every tensor that the row names. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -324,6 +325,7 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     model_tensor *out = row->flags & TENSOR_PER_LAYER ? &m->layers[layer].t[row->role]
                                                       : &m->t[row->role];
     const gguf_tensor *t = gguf_find_tensor(m->file, name);
+    if (row->flags & TENSOR_UNUSED) return PI_OK;
     if (!t && row->flags & TENSOR_ONES) return bind_ones(m, row, layer, out, err);
     if (!t) return check_missing(m, row, layer, err);
     pi_status status = check_shape(m, row, layer, t, out, err);
@@ -535,6 +537,23 @@ static pi_status bind_tied(model *m, pi_error *err) {
     return status;
 }
 
+/* ALiBi's slopes: powers of 2^(-bias / n) for the largest power of two n of the heads; the other
+ * heads lie between them. */
+static pi_status bind_slopes(model *m, int layer, pi_error *err) {
+    int n_head = m->layers[layer].hp.n_head, n = 1;
+    size_t n_bytes = (size_t)n_head * sizeof(float);
+    float bias = m->hp.alibi_bias;
+    if (bias == 0) return PI_OK;
+    float *slopes = arena_alloc(&m->arena, n_bytes);
+    if (!slopes) return error_nomem(err, n_bytes, "slopes");
+    while (2 * n <= n_head) n *= 2;
+    for (int h = 0; h < n_head; h++)
+        slopes[h] = h < n ? exp2f(-bias * (float)(h + 1) / (float)n)
+                          : exp2f(-bias * (float)(2 * (h - n) + 1) / (float)(2 * n));
+    m->layers[layer].t[ROLE_ATTN_SLOPES] = vector_view(slopes, n_head);
+    return PI_OK;
+}
+
 static pi_status bind_all(model *m, pi_error *err) {
     read_expert_widths(m);
     for (int i = 0; i < m->arch->n_tensors; i++) {
@@ -549,6 +568,7 @@ static pi_status bind_all(model *m, pi_error *err) {
         bind_parts(m, layer);
         pi_status status = bind_bundle(m, BUNDLE_NEURONS, layer, err);
         if (status == PI_OK) status = bind_bundle(m, BUNDLE_EXPERTS, layer, err);
+        if (status == PI_OK) status = bind_slopes(m, layer, err);
         if (status == PI_OK) status = check_experts(m, layer, err);
         if (status == PI_OK) status = model_bind_latent(m, layer, err);
         if (status == PI_OK) status = model_bind_delta(m, layer, err);

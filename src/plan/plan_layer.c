@@ -103,6 +103,7 @@ static plan_buffer add_scores(plan *p, int layer) {
         .softcap = hp->attn_softcap,
         .q_stride = q_stride(p, layer),
         .sinks = l->t[ROLE_ATTN_SINKS].data,
+        .slopes = l->t[ROLE_ATTN_SLOPES].data,
         .blocks = blocks,
     };
     if (inside && side == SIDE_CPU) {

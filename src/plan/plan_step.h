@@ -321,12 +321,13 @@ typedef struct args_attention {
     bool temperature; /* scores grow with the position (model_hparams) */
     bool gated; /* only on the GPU: the result is multiplied by the sigmoid of BUF_ATTN_GATE, or of
                    the gates after Q's heads if q_stride is longer than a head */
-    bool head_gates;    /* BUF_ATTN_GATE has one gate per head */
-    bool gate_softplus; /* the softplus of a gate, not its sigmoid */
-    float scale;        /* of the scores */
-    float softcap;      /* of the scores; 0: none */
-    int64_t q_stride;   /* floats from one head of Q to the next */
-    const float *sinks; /* [n_head] additional scores without a position; NULL: none */
+    bool head_gates;     /* BUF_ATTN_GATE has one gate per head */
+    bool gate_softplus;  /* the softplus of a gate, not its sigmoid */
+    float scale;         /* of the scores */
+    float softcap;       /* of the scores; 0: none */
+    int64_t q_stride;    /* floats from one head of Q to the next */
+    const float *sinks;  /* [n_head] additional scores without a position; NULL: none */
+    const float *slopes; /* [n_head] ALiBi: scores fall by this per position; NULL: none */
     plan_blocks blocks;
 } args_attention;
 

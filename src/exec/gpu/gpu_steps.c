@@ -258,6 +258,7 @@ void gpu_exec_attention(gpu_exec *g, const plan_step *s, const args_attention *a
                              .temperature_length = hp->attn_temperature_length,
                              .temperature_offset = hp->attn_temperature_offset,
                              .sinks = w->sinks,
+                             .slopes = w->slopes,
                              .gate = args->gated ? g->buf[gates] + (inside ? head_dim : 0) : NULL,
                              .ldg = g->plan->gpu_width[gates],
                              .partial = n_splits > 1 ? g->attn_partial : NULL,
