@@ -345,6 +345,7 @@ enum {
                                         also expert_weights_norm */
     ARCH_EXPERT_NORM = 1 << 23,      /* the weights of a token's experts are divided by their sum */
     ARCH_EXPERT_INPUT = 1 << 24,     /* weights multiply the experts' input, not their output */
+    ARCH_QKV_CLAMP = 1 << 25,        /* Q, K and V are clamped to +-attention.clamp_kqv */
     ARCH_FFN_CLAMP = 1 << 26, /* gpt-oss's SwiGLU, in FFNs and experts: with g = min(gate, 7) and u
                                  = clamp(up, -7, 7), g / (1 + e^-1.702g) * (u + 1) */
     ARCH_ROUTER_EARLY = 1 << 27, /* the router reads the input of the layer */
@@ -397,7 +398,6 @@ typedef struct arch_row {
     float default_alibi;        /* if the key is missing */
     int alibi_layers;           /* only models with this number of layers have it; 0: any */
     bool scale_by_dim;          /* attention.scale if missing: 1 / head_dim, not its root */
-    bool clamped_qkv;           /* Q, K and V are clamped to +-attention.clamp_kqv */
     bool ff_of_both;            /* feed_forward_length counts the rows of gate and up together */
     int rope_layers;            /* only models with this number of layers rotate; 0: any */
     int no_rope_period;         /* the last of every N layers has no rotation; 0: all rotate */

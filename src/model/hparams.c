@@ -208,7 +208,7 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     if (arch->alibi && (!arch->alibi_layers || arch->alibi_layers == hp->n_layer))
         hp->alibi_bias = read_float(r, "attention.max_alibi_bias", (double)arch->default_alibi,
                                     -1e-30, 1e3);
-    if (arch->clamped_qkv) hp->qkv_clamp = read_float(r, "attention.clamp_kqv", 0, -1e-30, 1e6);
+    hp->qkv_clamp = read_own(r, arch, ARCH_QKV_CLAMP, "attention.clamp_kqv", 0, 0);
     hp->value_scale = read_own(r, arch, ARCH_VALUE_SCALE, "attention.value_scale", 1, 1);
     hp->attn_temperature = read_own(r, arch, ARCH_ATTN_TEMPERATURE, "attention.temperature_scale",
                                     (double)arch->default_temperature, 0);
