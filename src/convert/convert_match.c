@@ -615,7 +615,7 @@ static bool is_needed(const matcher *m, const arch_tensor *row, int layer, bool 
         return experts && (m->config->experts.n_shared > 0 || m->config->n_ff_shared > 0);
     if (row->flags & (experts ? TENSOR_NO_EXPERTS : TENSOR_NO_DENSE)) return false;
     if (role == ROLE_OUTPUT) return m->config->tied == HF_TIED_NO;
-    return !(row->flags & TENSOR_OPTIONAL);
+    return !(row->flags & (TENSOR_OPTIONAL | TENSOR_ONES | TENSOR_UNUSED));
 }
 
 static pi_status fail_missing(const matcher *m, const char *name) {

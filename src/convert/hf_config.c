@@ -282,6 +282,7 @@ static void read_shape(hf_reader *r, hf_config *c) {
     c->n_vocab = hf_int(r, (hf_names){"vocab_size"}, -1, 1, MODEL_MAX_VOCAB);
     c->rms = c->arch->norm == NORM_RMS ||
              (c->arch->has & ARCH_NORM_EITHER && hf_has(r, "rms_norm_eps"));
+    c->parallel = c->arch->parallel_by_key && hf_flag(r, (hf_names){"use_parallel_residual"}, true);
     c->norm_eps = hf_number(r, epsilons, c->arch->norm == NORM_RMS ? 1e-6 : 1e-5, 0, 1);
     if (c->arch->pos_offset > 0 &&
         hf_int(r, (hf_names){"word_embed_proj_dim"}, c->n_embd, 1, MODEL_MAX_DIM) != c->n_embd)
@@ -576,6 +577,7 @@ void hf_config_put(const hf_config *c, gguf_writer *w) {
         put_f32(w, c, "kda.gate_lower_bound", c->recurrent.least_decay);
     put_f32(w, c, c->rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
             c->norm_eps);
+    if (c->arch->parallel_by_key) put_bool(w, c, "use_parallel_residual", c->parallel);
     hf_put_u32(w, c, "vocab_size", c->n_vocab);
     put_rope(c, w);
     put_window(c, w);

@@ -84,7 +84,8 @@ typedef struct hf_config {
     /* MLA, where head_dim is the head size of queries; n_latent 0: no MLA, n_latent_q 0: queries
      * are projected from the input */
     int32_t n_latent, n_latent_q, v_dim;
-    bool rms; /* norms are RMS norms */
+    bool rms;      /* norms are RMS norms */
+    bool parallel; /* where the file says so: attention and FFN blocks read the layer's input */
     double norm_eps;
     hf_rope rope;
     activation activation;

@@ -110,6 +110,20 @@ static const hf_tensor falcon_tensors[] = {
     RENAMED(ROLE_FFN_DOWN, FALCON "mlp.dense_4h_to_h.weight"),
 };
 
+#define NEOX "gpt_neox.layers.%d."
+static const hf_tensor gptneox_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, "gpt_neox.embed_in.weight"),
+    WITH_BIAS(ROLE_OUTPUT_NORM, "gpt_neox.final_layer_norm"),
+    RENAMED(ROLE_OUTPUT, "embed_out.weight"),
+    WITH_BIAS(ROLE_ATTN_NORM, NEOX "input_layernorm"),
+    {ROLE_ATTN_QKV, NEOX "attention.query_key_value.weight", HF_GROUPED_QKV, HF_PLAIN, false},
+    {ROLE_ATTN_QKV_BIAS, NEOX "attention.query_key_value.bias", HF_GROUPED_QKV, HF_PLAIN, false},
+    WITH_BIAS(ROLE_ATTN_OUT, NEOX "attention.dense"),
+    WITH_BIAS(ROLE_FFN_NORM, NEOX "post_attention_layernorm"),
+    WITH_BIAS(ROLE_FFN_UP, NEOX "mlp.dense_h_to_4h"),
+    WITH_BIAS(ROLE_FFN_DOWN, NEOX "mlp.dense_4h_to_h"),
+};
+
 /* Mamba-2's block under another name. */
 #define MAMBA(prefix)                                                                              \
     RENAMED(ROLE_SSM_IN, LAYER prefix "in_proj.weight"),                                           \
@@ -469,6 +483,9 @@ static const hf_family families[] = {
     {TYPES("nemotron_h"), .arch = "nemotron_h", .with_experts = "nemotron_h_moe",
      TENSORS(nemotron_h_tensors)},
     {TYPES("nemotron_h_moe"), .arch = "nemotron_h_moe", TENSORS(nemotron_h_tensors)},
+    {TYPES("gpt_neox"), .arch = "gptneox", DEFAULTS(PARTLY_ROTATED(0.25)),
+     TENSORS(gptneox_tensors)},
+    {TYPES("olmo"), .arch = "olmo"},
     {TYPES("olmo2", "olmo3"), .arch = "olmo2"},
     {TYPES("olmoe"), .arch = "olmoe"},
     {TYPES("orion", "OrionForCausalLM"), .arch = "orion"},

@@ -31,6 +31,7 @@ static const struct {
     {ARCH_ATTN_SCALE, "attention.scale", "query_pre_attn_scalar", INVERSE_ROOT},
     {ARCH_ATTN_TEMPERATURE, "attention.temperature_scale", "attn_scale", AS_IT_IS},
     {ARCH_ATTN_TEMPERATURE, "attention.temperature_scale", "llama_4_scaling_beta", AS_IT_IS},
+    {ARCH_QKV_CLAMP, "attention.clamp_kqv", "clip_qkv", AS_IT_IS},
     {ARCH_VALUE_SCALE, "attention.value_scale", "attention_value_scale", AS_IT_IS},
 };
 
@@ -149,7 +150,7 @@ static const struct {
     {"norm_head", false}, {"mup_enabled", true},          {"mla_use_nope", true},
 };
 
-static void check_switches(hf_reader *r) {
+static void check_switches(hf_reader *r, const hf_config *c) {
     static const struct {
         const char *key;
         double known;
@@ -167,7 +168,7 @@ static void check_switches(hf_reader *r) {
         if (fabs(x - numbers_known[i].known) > 1e-6)
             hf_fail(r, numbers_known[i].key, "has a value that is not supported");
     }
-    if (hf_has(r, "clip_qkv") && r->status == PI_OK)
+    if (hf_has(r, "clip_qkv") && !(c->arch->has & ARCH_QKV_CLAMP) && r->status == PI_OK)
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "unknown kind of model: %s: clip_qkv is not supported", r->path);
 }
@@ -187,5 +188,5 @@ void hf_numbers_read(hf_reader *r, hf_config *c) {
     read_multipliers(r, c);
     read_indexer(r, c);
     read_sections(r, c);
-    check_switches(r);
+    check_switches(r, c);
 }

@@ -148,7 +148,8 @@ static void read_bases(hf_reader *r, const json_node *parameters, const json_nod
                        hf_config *c) {
     hf_rope *rope = &c->rope;
     bool own = c->arch->has & ARCH_ROPE_LOCAL;
-    rope->theta = hf_number_near(r, parameters, (hf_names){"rope_theta"}, 1e4, 1e-3, 1e12);
+    rope->theta = hf_number_near(r, parameters, (hf_names){"rope_theta", "rotary_emb_base"}, 1e4,
+                                 1e-3, 1e12);
     if (own)
         rope->local_theta = hf_number(r, (hf_names){"rope_local_base_freq", "swa_rope_theta"}, 0,
                                       1e-3, 1e12);

@@ -33,4 +33,9 @@ static inline bool attn_visible(const cpu_attn *a, int i, int64_t j, int n, int 
     return *lo < *hi;
 }
 
+/* ALiBi's slope of query i; 0: none. */
+static inline float attn_slope(const cpu_attn *a, int i) {
+    return a->slopes ? a->slopes[i % a->n_slopes] : 0;
+}
+
 #endif

@@ -143,9 +143,12 @@ typedef struct cpu_attn {
     int64_t k0, k1;
     const int32_t *first, *limit; /* [n_q]: query i attends to positions in [first[i], limit[i]) */
     float softcap;                /* s = softcap * tanh(s / softcap); 0: off */
-    float *m, *l;                 /* [n_q] */
-    float *acc;                   /* [n_q][v_dim] */
-    void *scratch;                /* cpu_attn_scratch_bytes(n_q, head_dim), 64-byte aligned */
+    const float *slopes; /* [n_slopes] ALiBi: the score of position j grows by slopes[i % n_slopes]
+                          * (j + 1 - limit[i]); NULL: off */
+    int n_slopes;
+    float *m, *l;  /* [n_q] */
+    float *acc;    /* [n_q][v_dim] */
+    void *scratch; /* cpu_attn_scratch_bytes(n_q, head_dim), 64-byte aligned */
 } cpu_attn;
 
 size_t cpu_attn_scratch_bytes(int n_q, int head_dim);

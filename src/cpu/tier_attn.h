@@ -464,9 +464,10 @@ static int tier_size_column(int n_q) {
     return n_q == 1 ? 0 : n_q == 2 ? 1 : n_q <= 4 ? 2 : 3;
 }
 
-/* Converts scores [lo, hi) of query i to weights; updates m and l; *keep is the factor of acc.
- * False: the block adds nothing. */
-static bool tier_softmax(const cpu_attn *a, int i, float *s, int lo, int hi, float *keep) {
+/* Converts scores [lo, hi) of query i in a block that begins at `block` to weights; updates m and
+ * l; *keep is the factor of acc. False: the block adds nothing. */
+static bool tier_softmax(const cpu_attn *a, int i, int64_t block, float *s, int lo, int hi,
+                         float *keep) {
     int from = lo / VF_N * VF_N, to = (hi + VF_N - 1) / VF_N * VF_N;
     for (int j = from; j < lo; j++) s[j] = -INFINITY;
     for (int j = hi; j < to; j++) s[j] = -INFINITY;
@@ -478,6 +479,11 @@ static bool tier_softmax(const cpu_attn *a, int i, float *s, int lo, int hi, flo
         /* softcap has changed -inf to -cap */
         for (int j = from; j < lo; j++) s[j] = -INFINITY;
         for (int j = hi; j < to; j++) s[j] = -INFINITY;
+    }
+    if (a->slopes) {
+        float slope = attn_slope(a, i);
+        int offset = (int)(block + 1 - a->limit[i]);
+        for (int j = lo; j < hi; j++) s[j] += slope * (float)(offset + j);
     }
     for (int j = from; j < to; j += VF_N) tops = vf_max(tops, vf_load(s + j));
     float top = vf_hmax(tops), old = a->m[i];
@@ -580,7 +586,8 @@ static void tier_tile_block(const cpu_attn *a, int i, int n_q, const tier_block 
         tier_highest(t.s + k * ATTN_SCORES, lo[k], hi[k], &a->m[i + k]);
     if (keys) return;
     for (int k = 0; k < n_q; k++)
-        if (lo[k] < hi[k] && !tier_softmax(a, i + k, t.s + k * ATTN_SCORES, lo[k], hi[k], keep + k))
+        if (lo[k] < hi[k] &&
+            !tier_softmax(a, i + k, b->j, t.s + k * ATTN_SCORES, lo[k], hi[k], keep + k))
             lo[k] = hi[k] = 0;
     t.dim = (int)v_dim;
     t.rows = b->v;

@@ -278,6 +278,7 @@ typedef struct gpu_rope_store {
     bool norm_bare;  /* norm without weights */
     bool norm_late;  /* norm after RoPE */
     bool value_norm; /* RMS norm of values, without weights */
+    float clamp;     /* Q, K and V are first clamped to +-clamp; 0: not */
     float eps;
     const float *cs;
     int32_t n_rot, n_head, n_cols;
@@ -354,14 +355,18 @@ typedef struct gpu_attention {
     float scale, softcap; /* softcap 0: off */
     float temperature;    /* scale *= 1 + temperature * ln(1 + (pos + offset) / length) */
     int32_t temperature_length, temperature_offset; /* the quotient is rounded down */
-    const float *sinks; /* [n_head] attention sinks: score of an additional position with value 0;
-                           NULL: none */
-    const float *gate;  /* [n_cols][ldg] out *= sigmoid(gate); NULL: none */
+    const float *sinks;  /* [n_head] attention sinks: score of an additional position with value 0;
+                            NULL: none */
+    const float *slopes; /* [n_head] ALiBi: the score of a position falls by this per position of
+                            distance; NULL: none; excludes MLA and sparse attention */
+    const float *gate;   /* [n_cols][ldg] out *= sigmoid(gate); NULL: none */
     int64_t ldg;
-    float *partial;   /* gpu_attention_partial floats; NULL when n_splits is 1 */
-    int32_t *arrived; /* [n_cols * n_head] zeros before and after; not read by MLA */
-    float *out;       /* [n_cols][ldo]: heads of v_dim */
-    void *q8;         /* [n_cols] int8 form of out, as `quantize` makes it; NULL: none */
+    bool head_gates;    /* one gate per head, gate_stride floats from head to head */
+    bool gate_softplus; /* out *= softplus(gate) */
+    float *partial;     /* gpu_attention_partial floats; NULL when n_splits is 1 */
+    int32_t *arrived;   /* [n_cols * n_head] zeros before and after; not read by MLA */
+    float *out;         /* [n_cols][ldo]: heads of v_dim */
+    void *q8;           /* [n_cols] int8 form of out, as `quantize` makes it; NULL: none */
     bool turns; /* one column, not MLA: fuses rope_store: `rope` has the query, key and value before
                    norm and RoPE; key and value are stored, unless rope.kv.n_head_kv is 0 */
     gpu_rope_store rope; /* with `turns`; q is not read and not changed */

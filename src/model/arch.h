@@ -29,6 +29,8 @@ enum { ROPE_AXES = 4 };
 /* Roles of tensors, in the order of execution. */
 typedef enum tensor_role {
     ROLE_TOKEN_EMBD,
+    ROLE_EMBD_NORM, /* of the token embedding */
+    ROLE_EMBD_NORM_BIAS,
     ROLE_POS_EMBD, /* learned positions; position p is row p + pos_offset */
     /* Per-layer embeddings (Gemma 3n; Gemma 4 E2B, E4B): each layer adds a vector that depends on
      * the token. */
@@ -58,7 +60,8 @@ typedef enum tensor_role {
                       2411.07501): down to the rank, and back up */
     ROLE_LAUREL_B,
     ROLE_LAUREL_NORM, /* of the branch's result */
-    ROLE_ATTN_GATE,   /* attention's output is multiplied by the sigmoid of this projection */
+    ROLE_ATTN_GATE,   /* attention's output is multiplied by the sigmoid, or with gate_softplus the
+                         softplus, of this projection: per element or per head */
     /* Compressed attention (MLA; DeepSeek-V2, arXiv 2405.04434): the cache holds one latent vector
      * and one rotated key per position, shared by all heads. */
     ROLE_ATTN_Q_A, /* projects to the queries' latent vector; absent: ATTN_Q computes queries from
@@ -73,7 +76,8 @@ typedef enum tensor_role {
     ROLE_ATTN_V_B, /* per head: maps the latent vector to values */
     ROLE_ATTN_Q_NORM,
     ROLE_ATTN_K_NORM,
-    ROLE_ATTN_SINKS, /* attention sink: an extra score per head */
+    ROLE_ATTN_SINKS,  /* attention sink: an extra score per head */
+    ROLE_ATTN_SLOPES, /* ALiBi's slope per head, computed from the hyperparameters */
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
     /* Sparse attention (MiniMax-M3): selects the blocks of positions that a token attends to, in
@@ -186,6 +190,7 @@ typedef enum arch_dim {
     DIM_KV,          /* n_head_kv * head_dim */
     DIM_VALUES,      /* n_head_kv * v_dim */
     DIM_ATTN,        /* n_head * v_dim: attention's output */
+    DIM_ATTN_GATE,   /* DIM_ATTN or n_head: from the file */
     DIM_HEAD,        /* head_dim */
     DIM_HEADS,       /* n_head */
     DIM_HEADS_KV,    /* n_head_kv */
@@ -261,6 +266,8 @@ enum {
     TENSOR_NO_DENSE = 8192,   /* only in layers with a router */
     TENSOR_OWN_KV = 2048,     /* only in layers with their own KV cache */
     TENSOR_LAYER_EMBD = 4096, /* only in models with per-layer embeddings */
+    TENSOR_ONES = 16384,      /* norms without weights: not in files, bound as ones */
+    TENSOR_UNUSED = 32768,    /* may be in files, but is not used, as in llama.cpp */
     TENSOR_SPARSE = 512       /* written by `prepare` or part of a PWRI file: a predictor, a
                                  measurement, or another form of a matrix of the network */
 };
@@ -281,7 +288,8 @@ enum {
 typedef enum arch_layers {
     LAYERS_ALIKE,     /* every layer has all mixers, and an FFN if the architecture has one */
     LAYERS_BY_HEADS,  /* attention where attention.head_count_kv is positive, the recurrent mixer
-                         where it is 0 */
+                         where it is 0; without one also an FFN only where feed_forward_length is
+                         positive */
     LAYERS_BY_PERIOD, /* attention where attention.recurrent_layers is false; without the key, in
                          the last of every full_attention_interval layers (4) */
     LAYERS_SINGLE     /* one block per layer: the recurrent mixer where attention.head_count_kv and
@@ -346,7 +354,7 @@ enum {
                                         also expert_weights_norm */
     ARCH_EXPERT_NORM = 1 << 23,      /* the weights of a token's experts are divided by their sum */
     ARCH_EXPERT_INPUT = 1 << 24,     /* weights multiply the experts' input, not their output */
-    ARCH_EXPERT_HALF = 1 << 25,      /* result: half the sum of the experts and the shared expert */
+    ARCH_QKV_CLAMP = 1 << 25,        /* Q, K and V are clamped to +-attention.clamp_kqv */
     ARCH_FFN_CLAMP = 1 << 26, /* gpt-oss's SwiGLU, in FFNs and experts: with g = min(gate, 7) and u
                                  = clamp(up, -7, 7), g / (1 + e^-1.702g) * (u + 1) */
     ARCH_ROUTER_EARLY = 1 << 27, /* the router reads the input of the layer */
@@ -362,12 +370,15 @@ typedef struct arch_row {
     const char *name; /* general.architecture: "llama" */
     norm_kind norm;
     float default_norm_eps; /* if the key is missing (OPT); 0: the key is required */
+    float post_norm_eps;    /* of post-norms; 0: as of the other norms */
     rope_kind rope;
     rope_axes axes;
     int pos_offset;        /* rows of ROLE_POS_EMBD before position 0 */
     bool parallel;         /* attention and FFN blocks both read the layer's input (Falcon) */
+    bool parallel_by_key;  /* the same where use_parallel_residual is true (GPT-NeoX) */
     uint32_t mixers;       /* MIXER_*; 0: attention */
     arch_layers layers;    /* with a recurrent mixer: which layers have it */
+    bool gate_softplus;    /* ROLE_ATTN_GATE: softplus, not the sigmoid */
     bool gated_queries;    /* ROLE_ATTN_Q has a gate after each head: attention's output is
                               multiplied by its sigmoid */
     bool groups_alternate; /* group g has heads g, g + n_group, g + 2 n_group, ... (MIXER_DELTA);
@@ -375,6 +386,7 @@ typedef struct arch_row {
     bool ssm_unscaled;     /* "NAME.scale" of recurrent mixers is not applied, as in llama.cpp */
     uint32_t has;          /* ARCH_* */
     expert_gating gating;  /* unless expert_gating_func is present */
+    float shared_scale;    /* multiplies the sum of the experts and the shared expert; 0: 1 */
     norm_kind qk_norm; /* ROLE_ATTN_Q_NORM and K_NORM: per head (one weight for all heads or one per
                           head) or over all heads */
     int window_period; /* attention.sliding_window: the last of every window_period layers has
@@ -388,20 +400,30 @@ typedef struct arch_row {
     int sparse_layers;     /* without activation_sparsity_scale, the FFNs of the first sparse_layers
                               layers keep a twentieth of their neurons (Gemma 3n) */
     float default_softcap; /* ARCH_LOGIT_SOFTCAP: if the key is missing; 0: none */
-    int no_rope_period;    /* the last of every N layers has no rotation; 0: all rotate */
-    bool one_rope_base;    /* rope.freq_base_swa is not read, as in llama.cpp */
-    bool rope_undivided;   /* rope_freqs is not used, as in llama.cpp */
-    float local_rope_base; /* ARCH_ROPE_LOCAL: if the key is missing; 0: rope.freq_base */
-    float default_embd_scale;  /* embedding_scale if the key is missing; 0: none */
-    float default_depth_scale; /* residual_scale is this / sqrt(n_layer) if missing; 0: none */
-    float default_logit_width; /* logit_scale is this / n_embd if missing; 0: none */
-    float default_attn_scale;  /* attention.scale if missing; 0: from head_dim */
-    float default_temperature; /* attention.temperature_scale if missing */
-    int temperature_length;    /* ARCH_ATTN_TEMPERATURE: positions per step, in layers without
-                                  rotation; 0: the original context, in all layers */
-    int temperature_offset;    /* added to the position */
-    int wide_scale_layers;     /* models with this number of layers scale scores by sqrt(n_head /
-                                  n_embd) if attention.scale is missing */
+    float default_attn_softcap; /* ARCH_ATTN_SOFTCAP: if the key is missing; 0: none */
+    float default_logit_scale;  /* logit_scale if the key is missing; 0: none */
+    bool alibi;                 /* scores fall with the distance (ALiBi; Press et al. 2021, arXiv
+                                   2108.12409), by attention.max_alibi_bias */
+    float default_alibi;        /* if the key is missing */
+    int alibi_layers;           /* only models with this number of layers have it; 0: any */
+    bool scale_by_dim;          /* attention.scale if missing: 1 / head_dim, not its root */
+    bool ff_of_both;            /* feed_forward_length counts the rows of gate and up together */
+    int rope_layers;            /* only models with this number of layers rotate; 0: any */
+    int no_rope_period;         /* the last of every N layers has no rotation; 0: all rotate */
+    bool one_rope_base;         /* rope.freq_base_swa is not read, as in llama.cpp */
+    bool rope_undivided;        /* rope_freqs is not used, as in llama.cpp */
+    float local_rope_base;      /* ARCH_ROPE_LOCAL: if the key is missing; 0: rope.freq_base */
+    float default_embd_scale;   /* embedding_scale if the key is missing; 0: none */
+    float default_depth_scale;  /* residual_scale is this / sqrt(n_layer) if missing; 0: none */
+    float default_logit_width;  /* logit_scale is this / n_embd if missing; 0: none */
+    float default_attn_scale;   /* attention.scale if missing; 0: from head_dim */
+    const char *attn_scale_key; /* another name of attention.scale */
+    float default_temperature;  /* attention.temperature_scale if missing */
+    int temperature_length;     /* ARCH_ATTN_TEMPERATURE: positions per step, in layers without
+                                   rotation; 0: the original context, in all layers */
+    int temperature_offset;     /* added to the position */
+    int wide_scale_layers;      /* models with this number of layers scale scores by sqrt(n_head /
+                                   n_embd) if attention.scale is missing */
     activation default_activation; /* unless {arch}.hidden_activation is present */
     activation pwri_activation;    /* in files of the original PowerInfer (magic PWRI) */
     const arch_tensor *tensors;

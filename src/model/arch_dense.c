@@ -129,6 +129,93 @@ static const arch_tensor gpt2_tensors[] = {
     FFN_BIASES(TENSOR_OPTIONAL),
 };
 
+/* One norm for both blocks, which are parallel. */
+static const arch_tensor plamo_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    GATED_FFN,
+};
+
+/* Norms without weights. */
+static const arch_tensor olmo_tensors[] = {
+    {ROLE_TOKEN_EMBD, "token_embd.weight", "model.embed_tokens.weight", {DIM_EMBD, DIM_VOCAB}, 0},
+    {ROLE_OUTPUT, "output.weight", "lm_head.weight", {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},
+    BARE_NORM(ROLE_OUTPUT_NORM, "output_norm"),
+    BARE_LAYER_NORM(ROLE_ATTN_NORM, "attn_norm"),
+    BARE_LAYER_NORM(ROLE_FFN_NORM, "ffn_norm"),
+    PROJECTIONS,
+    GATED_FFN,
+};
+
+#define ATTENTION_GATE                                                                             \
+    LAYER_MATRIX(ROLE_ATTN_GATE, "attn_gate", "self_attn.gate_proj", DIM_EMBD, DIM_ATTN_GATE,      \
+                 TENSOR_UNSCALED)
+
+/* A norm of the embedding, norms before and after each block, a gate on attention's output. */
+static const arch_tensor muse_glimmer_tensors[] = {
+    GLOBAL_TENSORS, BARE_NORM(ROLE_EMBD_NORM, "token_embd_norm"),
+    ATTN_NORM,      PROJECTIONS,
+    ATTENTION_GATE, HEAD_NORMS(0),
+    FFN_NORM(0),    POST_NORMS,
+    GATED_FFN,
+};
+
+/* A gate on each head of attention's output. */
+static const arch_tensor spark2_5_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, ATTENTION_GATE, FFN_NORM(0), GATED_FFN,
+};
+
+static const arch_tensor bloom_tensors[] = {
+    GLOBAL_TENSORS,
+    HEAD_NORM_BIAS,
+    {ROLE_EMBD_NORM,
+     "token_embd_norm.weight",
+     "model.word_embeddings_layernorm.weight",
+     {DIM_EMBD, DIM_NONE},
+     TENSOR_F32},
+    {ROLE_EMBD_NORM_BIAS,
+     "token_embd_norm.bias",
+     "model.word_embeddings_layernorm.bias",
+     {DIM_EMBD, DIM_NONE},
+     TENSOR_F32},
+    ATTN_NORM,
+    ATTN_NORM_BIAS,
+    PROJECTIONS,
+    FFN_NORM(0),
+    FFN_NORM_BIAS(0),
+    PLAIN_FFN,
+    FFN_BIASES(0),
+};
+
+static const arch_tensor jais_tensors[] = {
+    GLOBAL_TENSORS,
+    HEAD_NORM_BIAS,
+    ATTN_NORM,
+    ATTN_NORM_BIAS,
+    PROJECTIONS,
+    FFN_NORM(0),
+    FFN_NORM_BIAS(0),
+    GATED_FFN,
+    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,
+                 TENSOR_NEURON_VEC),
+    FFN_BIASES(0),
+};
+
+/* Attention sinks. */
+static const arch_tensor granite_swa_tensors[] = {
+    GLOBAL_TENSORS,
+    ROPE_FACTORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", "self_attn.sinks", DIM_HEADS, 0),
+    FFN_NORM(0),
+    GATED_FFN,
+    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,
+                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
+    FFN_BIASES(TENSOR_OPTIONAL),
+};
+
 /* Compressed attention. */
 static const arch_tensor minicpm3_tensors[] = {
     GLOBAL_TENSORS, ROPE_FACTORS, ATTN_NORM, LATENT_ATTENTION, FFN_NORM(0), GATED_FFN,
@@ -141,6 +228,18 @@ static const arch_tensor phi2_tensors[] = {
 
 static const arch_tensor phi3_tensors[] = {
     GLOBAL_TENSORS, ROPE_FACTORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), FUSED_FFN,
+};
+
+/* Norms before and after each block, with names that have no ".weight". */
+static const arch_tensor plamo3_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS_OF(DIM_VALUES, DIM_ATTN),
+    HEAD_NORMS(0),
+    FFN_NORM(0),
+    LAYER_VECTOR(ROLE_ATTN_POST_NORM, "post_attention_norm", "post_mixer_norm.weight", DIM_EMBD, 0),
+    LAYER_VECTOR(ROLE_FFN_POST_NORM, "post_ffw_norm", "post_mlp_norm.weight", DIM_EMBD, 0),
+    FUSED_FFN,
 };
 
 static const arch_tensor seed_oss_tensors[] = {
@@ -264,6 +363,17 @@ static const arch_tensor llama_tensors[] = {
                  TENSOR_OPTIONAL),
 };
 
+/* Biases of the FFN are not used. */
+static const arch_tensor refact_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    FFN_NORM(0),
+    GATED_FFN,
+    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF, TENSOR_UNUSED),
+    FFN_BIASES(TENSOR_UNUSED),
+};
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const arch_row rows[] = {
@@ -364,6 +474,45 @@ static const arch_row rows[] = {
     {GGUF_ROW("orion", LAYER, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(stablelm_tensors)},
     {GGUF_ROW("pangu-embedded", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(gated_tensors)},
     {GGUF_ROW("xverse", RMS, INTERLEAVED, SILU), .has = ARCH_FFN_UNSCALED, TENSORS(gated_tensors)},
+    {GGUF_ROW("baichuan", RMS, INTERLEAVED, SILU), .rope_layers = 32, .alibi = true,
+     .alibi_layers = 40, .default_alibi = 8, /* RoPE in the 7B model, ALiBi in the 13B model */
+     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(gated_tensors)},
+    {GGUF_ROW("bloom", LAYER, NONE, GELU), .alibi = true, .default_alibi = 8,
+     .has = ARCH_FFN_UNSCALED, TENSORS(bloom_tensors)},
+    {GGUF_ROW("jais", LAYER, NONE, SILU), .alibi = true, .scale_by_dim = true,
+     .has = ARCH_FFN_UNSCALED, TENSORS(jais_tensors)},
+    {GGUF_ROW("refact", RMS, NONE, SILU), .alibi = true, .default_alibi = 8,
+     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(refact_tensors)},
+    {GGUF_ROW("deci", RMS, INTERLEAVED, SILU), .mixers = MIXER_ATTENTION, .layers = LAYERS_BY_HEADS,
+     .has = ARCH_FFN_UNSCALED | ARCH_ATTN_SCALE, TENSORS(llama_tensors)},
+    {GGUF_ROW("gptneox", LAYER, NEOX, GELU), .parallel_by_key = true, .has = ARCH_FFN_UNSCALED,
+     TENSORS(biased_tensors)},
+    {GGUF_ROW("granite_swa", RMS, INTERLEAVED, SILU), .window_period = 1, .one_rope_base = true,
+     .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SCALE | ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED |
+            ARCH_ATTN_SCALE,
+     TENSORS(granite_swa_tensors)},
+    {GGUF_ROW("hunyuan_vl", RMS, NEOX, SILU), .axes = AXES_SECTIONS,
+     .has = ARCH_FFN_UNSCALED | ARCH_QK_NORM_LATE, .qk_norm = NORM_RMS,
+     TENSORS(gated_head_norms_tensors)},
+    {GGUF_ROW("muse-glimmer", RMS, INTERLEAVED, SILU), .post_norm_eps = 1e-8f, .window_period = 4,
+     .has = ARCH_FFN_UNSCALED | ARCH_LOGIT_MULTIPLIED | ARCH_LOGIT_SOFTCAP | ARCH_ROPE_WINDOWED,
+     .qk_norm = NORM_RMS, TENSORS(muse_glimmer_tensors)},
+    {GGUF_ROW("nanbeige", RMS, INTERLEAVED, SILU), .has = ARCH_ATTN_SCALE, TENSORS(gated_tensors)},
+    {GGUF_ROW("olmo", LAYER, INTERLEAVED, SILU), .default_norm_eps = 1e-5f,
+     .has = ARCH_QKV_CLAMP | ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(olmo_tensors)},
+    {GGUF_ROW("openelm", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED | ARCH_QKV_BARE,
+     .qk_norm = NORM_RMS, TENSORS(gated_head_norms_tensors)},
+    {GGUF_ROW("paddleocr", RMS, NEOX, SILU), .axes = AXES_SECTIONS, .has = ARCH_FFN_UNSCALED,
+     TENSORS(gated_tensors)},
+    {GGUF_ROW("plamo", RMS, NEOX, SILU), .parallel = true,
+     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(plamo_tensors)},
+    {GGUF_ROW("plamo3", RMS, NEOX, SILU), .window_period = 8, .local_rope_base = 10000,
+     .has = ARCH_FFN_UNSCALED | ARCH_QKV_BARE | ARCH_ROPE_LOCAL, .qk_norm = NORM_RMS,
+     TENSORS(plamo3_tensors)},
+    {GGUF_ROW("qwen", RMS, NEOX, SILU), .ff_of_both = true,
+     .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(gated_tensors)},
+    {GGUF_ROW("spark2_5", RMS, NEOX, GELU), .window_period = 1, .has = ARCH_FFN_UNSCALED,
+     TENSORS(spark2_5_tensors)},
 };
 
 const arch_rows arch_rows_dense = ARCH_ROWS(rows);

@@ -126,6 +126,50 @@ static const arch_tensor afmoe_tensors[] = {
     SHARED_EXPERT,
 };
 
+static const arch_tensor dbrx_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_VECTOR(ROLE_FFN_NORM, "attn_output_norm.weight", "norm_attn_norm.norm_2.weight", DIM_EMBD,
+                 0),
+    EXPERTS,
+};
+
+/* The dense FFN next to the experts is like a shared expert. Grok-1 and Grok-2 name the last norm
+ * differently. */
+static const arch_tensor grok_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_VECTOR(ROLE_ATTN_POST_NORM, "attn_output_norm.weight", "post_attn_norm.weight", DIM_EMBD,
+                 0),
+    FFN_NORM(0),
+    LAYER_VECTOR(ROLE_FFN_POST_NORM, "layer_output_norm.weight", "post_moe_norm.weight", DIM_EMBD,
+                 TENSOR_OPTIONAL),
+    LAYER_VECTOR(ROLE_FFN_POST_NORM, "post_ffw_norm.weight", "post_moe_norm.weight", DIM_EMBD,
+                 TENSOR_OPTIONAL),
+    EXPERTS,
+    LAYER_MATRIX(ROLE_SHARED_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_SHARED_FF,
+                 TENSOR_OPTIONAL),
+    LAYER_MATRIX(ROLE_SHARED_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_SHARED_FF, TENSOR_OPTIONAL),
+    LAYER_MATRIX(ROLE_SHARED_DOWN, "ffn_down", "mlp.down_proj", DIM_SHARED_FF, DIM_EMBD,
+                 TENSOR_OPTIONAL),
+};
+
+/* A gate on each element or head of attention's output. */
+static const arch_tensor laguna_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_MATRIX(ROLE_ATTN_GATE, "attn_gate", "self_attn.g_proj", DIM_EMBD, DIM_ATTN_GATE,
+                 TENSOR_UNSCALED),
+    HEAD_NORMS(0),
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
 static const arch_tensor latent_moe_tensors[] = {
     GLOBAL_TENSORS,   ATTN_NORM, LATENT_ATTENTION, FFN_NORM(0),
     DENSE_LAYERS_FFN, EXPERTS,   SHARED_EXPERT,
@@ -147,9 +191,8 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
      TENSORS(moe_head_norms_tensors)},
     {GGUF_ROW("cohere2moe", LAYER, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .parallel = true,
-     .window_period = 4, .window_after = true, .one_rope_base = true,
-     .has = ARCH_NORM_EITHER | ARCH_EXPERT_HALF | ARCH_EXPERT_KEYS | ARCH_LOGIT_MULTIPLIED |
-            ARCH_ROPE_WINDOWED,
+     .shared_scale = 0.5f, .window_period = 4, .window_after = true, .one_rope_base = true,
+     .has = ARCH_NORM_EITHER | ARCH_EXPERT_KEYS | ARCH_LOGIT_MULTIPLIED | ARCH_ROPE_WINDOWED,
      TENSORS(cohere2moe_tensors)},
     {GGUF_ROW("deepseek2", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ATTN_TEMPERATURE,
@@ -214,6 +257,21 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, TENSORS(moe_tensors)},
     {GGUF_ROW("hy_v3", RMS, NEOX, SILU), .gating = GATING_SIGMOID, .has = ARCH_EXPERT_KEYS,
      .qk_norm = NORM_RMS, TENSORS(hy_v3_tensors)},
+    {GGUF_ROW("dbrx", LAYER, NEOX, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_QKV_CLAMP | ARCH_EXPERTS_UNSCALED | ARCH_OUT_UNBIASED | ARCH_EXPERT_NORM,
+     TENSORS(dbrx_tensors)},
+    {GGUF_ROW("grok", RMS, NEOX, GELU), .gating = GATING_SOFTMAX, .shared_scale = 0.70710678f,
+     .attn_scale_key = "attention.output_scale", .default_attn_scale = 0.088388348f,
+     .default_embd_scale = 78.383672f, .default_logit_scale = 0.57735027f,
+     .default_attn_softcap = 30,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_NORM | ARCH_EMBD_SCALE | ARCH_LOGIT_MULTIPLIED |
+            ARCH_ATTN_SOFTCAP | ARCH_LOGIT_SOFTCAP | ARCH_ATTN_SCALE,
+     TENSORS(grok_tensors)},
+    {GGUF_ROW("laguna", RMS, NEOX, SILU), .gating = GATING_SIGMOID, .window_period = 4,
+     .window_after = true, .gate_softplus = true,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ROPE_LOCAL |
+            ARCH_HEADS_LOCAL,
+     .qk_norm = NORM_RMS, TENSORS(laguna_tensors)},
     {GGUF_ROW("mellum", RMS, NEOX, SILU), .gating = GATING_SOFTMAX, .window_period = 4,
      .has = ARCH_EXPERT_NORM | ARCH_ROPE_LOCAL, .qk_norm = NORM_RMS,
      TENSORS(moe_head_norms_tensors)},

@@ -115,6 +115,7 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
     case DIM_Q:
         return s->n_head * q_dim;
     case DIM_ATTN:
+    case DIM_ATTN_GATE:
         return s->n_head * v_dim;
     case DIM_KV:
         return s->n_head_kv * s->head_dim;
@@ -253,6 +254,9 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_ATTN_K_BIAS] = "attn_k.bias",
     [ROLE_ATTN_V] = "attn_v",
     [ROLE_ATTN_V_BIAS] = "attn_v.bias",
+    [ROLE_EMBD_NORM] = "token_embd_norm",
+    [ROLE_EMBD_NORM_BIAS] = "token_embd_norm.bias",
+    [ROLE_ATTN_SLOPES] = "attn_slopes",
     [ROLE_ATTN_GATE] = "attn_gate",
     [ROLE_ATTN_Q_A] = "attn_q_a",
     [ROLE_ATTN_Q_A_NORM] = "attn_q_a_norm",

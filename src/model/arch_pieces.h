@@ -116,6 +116,11 @@
             TENSOR_F32                                                                             \
     }
 
+/* Norms without weights. */
+#define BARE_NORM(role, name)                                                                      \
+    { role, name ".weight", NULL, {DIM_EMBD, DIM_NONE}, TENSOR_F32 | TENSOR_ONES }
+#define BARE_LAYER_NORM(role, name) PLAIN_VECTOR(role, name ".weight", DIM_EMBD, TENSOR_ONES)
+
 /* Q, K and V, separate or fused, and the output; all may have biases. */
 #define PROJECTIONS_OF(values, result)                                                             \
     LAYER_MATRIX(ROLE_ATTN_QKV, "attn_qkv", "self_attn.qkv_proj", DIM_EMBD, DIM_QKV,               \

@@ -189,16 +189,27 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     hp->residual_scale = read_own(r, arch, ARCH_RESIDUAL_SCALE, "residual_scale",
                                   arch->default_depth_scale / sqrt((double)hp->n_layer), 1);
     hp->logit_scale = read_own(r, arch, ARCH_LOGIT_MULTIPLIED | ARCH_LOGIT_DIVIDED, "logit_scale",
-                               (double)(arch->default_logit_width / (float)hp->n_embd), 1);
+                               arch->default_logit_scale > 0
+                                   ? (double)arch->default_logit_scale
+                                   : (double)(arch->default_logit_width / (float)hp->n_embd),
+                               1);
     if (arch->has & ARCH_LOGIT_DIVIDED) hp->logit_scale = 1 / hp->logit_scale;
     hp->logit_softcap = read_own(r, arch, ARCH_LOGIT_SOFTCAP, "final_logit_softcapping",
                                  (double)arch->default_softcap, 0);
-    hp->attn_softcap = read_own(r, arch, ARCH_ATTN_SOFTCAP, "attn_logit_softcapping", 0, 0);
+    hp->attn_softcap = read_own(r, arch, ARCH_ATTN_SOFTCAP, "attn_logit_softcapping",
+                                (double)arch->default_attn_softcap, 0);
+    double root_dim = sqrt((double)hp->q_dim);
     double by_head = hp->n_layer == arch->wide_scale_layers ? sqrt((double)hp->n_head / hp->n_embd)
                      : hp->n_head == 0                      ? 1
-                                                            : 1 / sqrt((double)hp->q_dim);
-    hp->attn_scale = hp->yarn_score_scale * read_own(r, arch, ARCH_ATTN_SCALE, "attention.scale",
-                                                     (double)arch->default_attn_scale, by_head);
+                                       : 1 / (arch->scale_by_dim ? (double)hp->q_dim : root_dim);
+    hp->attn_scale = hp->yarn_score_scale *
+                     read_own(r, arch, ARCH_ATTN_SCALE,
+                              arch->attn_scale_key ? arch->attn_scale_key : "attention.scale",
+                              (double)arch->default_attn_scale, by_head);
+    if (arch->alibi && (!arch->alibi_layers || arch->alibi_layers == hp->n_layer))
+        hp->alibi_bias = read_float(r, "attention.max_alibi_bias", (double)arch->default_alibi,
+                                    -1e-30, 1e3);
+    hp->qkv_clamp = read_own(r, arch, ARCH_QKV_CLAMP, "attention.clamp_kqv", 0, 0);
     hp->value_scale = read_own(r, arch, ARCH_VALUE_SCALE, "attention.value_scale", 1, 1);
     hp->attn_temperature = read_own(r, arch, ARCH_ATTN_TEMPERATURE, "attention.temperature_scale",
                                     (double)arch->default_temperature, 0);
@@ -283,11 +294,11 @@ static bool has_window(key_reader *r, const arch_row *arch, int layer) {
     return arch_has_window(arch, period, layer);
 }
 
-static bool never_rotates(key_reader *r, const arch_row *arch) {
+static bool never_rotates(key_reader *r, const arch_row *arch, const model_hparams *hp) {
     char key[KEY_TEXT];
     const gguf_value *v = find_key(r, "rope.scaling.finetuned", key);
     bool on = true;
-    return arch->rope == ROPE_NONE ||
+    return arch->rope == ROPE_NONE || (arch->rope_layers && arch->rope_layers != hp->n_layer) ||
            (arch->has & ARCH_ROPE_SWITCH && v && gguf_as_bool(v, &on) && !on);
 }
 
@@ -305,7 +316,7 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
     int32_t window = 0;
     if (arch->window_period > 0 && (!arch->window_layers || arch->window_layers == hp->n_layer))
         window = read_int(r, "attention.sliding_window", 0, arch->default_window, 0, INT32_MAX);
-    bool none = never_rotates(r, arch);
+    bool none = never_rotates(r, arch, hp);
     int32_t n_dense = read_int(r, "leading_dense_block_count", 0, 0, 0, INT32_MAX);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
@@ -534,6 +545,7 @@ static void set_parts(key_reader *r, const arch_row *arch, int layer, model_laye
     if (arch->layers == LAYERS_BY_PERIOD) attends = attends_by_period(r, layer);
     if (arch->layers == LAYERS_BY_HEADS) attends = l->n_head_kv > 0;
     l->mixers = attends ? MIXER_ATTENTION : recurrent;
+    if (!recurrent) l->ffn = l->n_ff > 0;
     if (arch->layers != LAYERS_SINGLE) return;
     l->ffn = l->n_ff > 0;
     l->mixers = l->ffn ? 0 : l->n_head_kv > 0 ? MIXER_ATTENTION : recurrent;
@@ -553,7 +565,7 @@ static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
                         model_layer_hparams *layers) {
     int32_t n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
     bool recurrent = arch->mixers & MIXER_RECURRENT;
-    int32_t least = recurrent ? 0 : 1;
+    int32_t least = recurrent || arch->layers != LAYERS_ALIKE ? 0 : 1;
     hp->n_head = 0;
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams l = {0};
@@ -566,6 +578,7 @@ static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
                           : n_expert > 0 ? 1
                                          : -1,
                           least, MODEL_MAX_DIM);
+        if (arch->ff_of_both) l.n_ff /= 2;
         set_parts(r, arch, i, &l);
         if (!(l.mixers & MIXER_ATTENTION)) l.n_head = l.n_head_kv = 0;
         if (!l.ffn) l.n_ff = 0;
@@ -628,6 +641,26 @@ static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *h
     }
 }
 
+/* Some files say whether the blocks of a layer are parallel. */
+static void read_parallel(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    char key[KEY_TEXT];
+    hp->parallel = arch->parallel;
+    const gguf_value *v = arch->parallel_by_key ? find_key(r, "use_parallel_residual", key) : NULL;
+    if (v && r->status == PI_OK && !gguf_as_bool(v, &hp->parallel))
+        fail_key(r, key, "is not a bool");
+}
+
+/* Looped models run all layers several times. */
+static void check_loops(key_reader *r) {
+    char key[KEY_TEXT];
+    int32_t n = read_int(r, "num_loops", 0, 1, 1, INT32_MAX);
+    if (r->status != PI_OK || n == 1) return;
+    find_key(r, "num_loops", key);
+    r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                          "not supported: %s: key %s is %d: layers that run several times",
+                          gguf_path(r->file), key, n);
+}
+
 /* Models that complete masked text, and some embedding models, attend in both directions. */
 static void check_causal(key_reader *r) {
     char key[KEY_TEXT];
@@ -668,6 +701,8 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     if (arch_tensor_of(arch, ROLE_LAYER_EMBD))
         hp->n_embd_layer = read_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
     check_causal(&r);
+    check_loops(&r);
+    read_parallel(&r, arch, hp);
     check_dense(&r, arch, hp);
     read_streams(&r, arch, hp);
     read_latents(&r, arch, hp);

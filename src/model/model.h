@@ -51,10 +51,13 @@ typedef struct model_hparams {
     int32_t n_latent_q;   /* MLA: elements of queries' latent vector; 0: queries from the input */
     int32_t q_dim;        /* MLA: elements of a head's query, the n_rot rotated ones last */
     int32_t v_dim;        /* MLA: elements of a head's value; 0: no MLA, as many as the key */
+    bool parallel;        /* attention and FFN blocks both read the layer's input */
     norm_kind norm;
     float norm_eps;
     float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has no scale */
     float logit_softcap, attn_softcap;             /* 0: none */
+    float alibi_bias;                              /* ALiBi: the largest; 0: none */
+    float qkv_clamp;                               /* Q, K and V: to +-this; 0: not clamped */
     float value_scale;                             /* multiplies V; usually 1 */
     float attn_scale;                              /* multiplies scores, before the soft cap */
     float attn_temperature; /* scores at position p: times 1 + this * ln(1 + floor(p / length)) */

@@ -1,5 +1,6 @@
 /* model_open.c: opens a model: finds its row of the architecture table, reads hyperparameters,
  * binds and validates every tensor that the row names. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -240,6 +241,8 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
         uint64_t most = row->dims[i] == DIM_BUNDLE     ? t->n_bytes
                         : row->dims[i] == DIM_PROFILER ? t->n_elems
                                                        : MODEL_MAX_VOCAB;
+        if (row->dims[i] == DIM_ATTN_GATE && t->dims[i] == (uint64_t)m->layers[layer].hp.n_head)
+            want[i] = m->layers[layer].hp.n_head;
         if (open && want[i] == 0) want[i] = t->dims[i] <= most ? (int64_t)t->dims[i] : 0;
         if (t->dims[i] != (uint64_t)want[i]) fits = false;
     }
@@ -307,6 +310,24 @@ static pi_status merge_adapters(model *m, const arch_tensor *row, int layer, con
     return status;
 }
 
+/* The weights of a norm that has none. */
+static pi_status bind_ones(model *m, const arch_tensor *row, int layer, model_tensor *out,
+                           pi_error *err) {
+    int64_t n_in = resolve_dim(m, layer, row->dims[0]), n_out = resolve_dim(m, layer, row->dims[1]);
+    size_t n = (size_t)(n_in * n_out), n_bytes = n * sizeof(float);
+    float *ones = arena_alloc(&m->arena, n_bytes);
+    if (!ones) return error_nomem(err, n_bytes, row->name);
+    for (size_t i = 0; i < n; i++) ones[i] = 1;
+    *out = (model_tensor){.data = ones,
+                          .n_bytes = n_bytes,
+                          .row_bytes = (size_t)n_in * sizeof(float),
+                          .n_in = n_in,
+                          .n_out = n_out,
+                          .scale = 1,
+                          .type = QUANT_F32};
+    return PI_OK;
+}
+
 static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64];
     if (row->flags & TENSOR_PER_LAYER && !model_layer_has(&m->layers[layer].hp, row->role))
@@ -316,6 +337,8 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
                                                       : &m->t[row->role];
     const gguf_tensor *t = find_role(m, row->role, layer, name);
     const model_split *split = model_find_split(m, row->role, layer);
+    if (row->flags & TENSOR_UNUSED) return PI_OK;
+    if (!t && row->flags & TENSOR_ONES) return bind_ones(m, row, layer, out, err);
     if (!t) return check_missing(m, row, layer, err);
     pi_status status = check_shape(m, row, layer, t, out, err);
     if (status == PI_OK) status = check_twice(m, row, layer, err);
@@ -527,6 +550,23 @@ static pi_status bind_tied(model *m, pi_error *err) {
     return status;
 }
 
+/* ALiBi's slopes: powers of 2^(-bias / n) for the largest power of two n of the heads; the other
+ * heads lie between them. */
+static pi_status bind_slopes(model *m, int layer, pi_error *err) {
+    int n_head = m->layers[layer].hp.n_head, n = 1;
+    size_t n_bytes = (size_t)n_head * sizeof(float);
+    float bias = m->hp.alibi_bias;
+    if (bias == 0) return PI_OK;
+    float *slopes = arena_alloc(&m->arena, n_bytes);
+    if (!slopes) return error_nomem(err, n_bytes, "slopes");
+    while (2 * n <= n_head) n *= 2;
+    for (int h = 0; h < n_head; h++)
+        slopes[h] = h < n ? exp2f(-bias * (float)(h + 1) / (float)n)
+                          : exp2f(-bias * (float)(2 * (h - n) + 1) / (float)(2 * n));
+    m->layers[layer].t[ROLE_ATTN_SLOPES] = vector_view(slopes, n_head);
+    return PI_OK;
+}
+
 static pi_status bind_all(model *m, pi_error *err) {
     read_expert_widths(m);
     for (int i = 0; i < m->arch->n_tensors; i++) {
@@ -541,6 +581,7 @@ static pi_status bind_all(model *m, pi_error *err) {
         bind_parts(m, layer);
         pi_status status = bind_bundle(m, BUNDLE_NEURONS, layer, err);
         if (status == PI_OK) status = bind_bundle(m, BUNDLE_EXPERTS, layer, err);
+        if (status == PI_OK) status = bind_slopes(m, layer, err);
         if (status == PI_OK) status = check_experts(m, layer, err);
         if (status == PI_OK) status = model_bind_latent(m, layer, err);
         if (status == PI_OK) status = model_bind_delta(m, layer, err);
@@ -559,7 +600,7 @@ int model_shared_from(const model *m) {
 }
 
 bool model_layer_is_parallel(const model *m, int layer) {
-    return m->arch->parallel ||
+    return m->hp.parallel ||
            (arch_tensor_of(m->arch, ROLE_FFN_NORM) && !m->layers[layer].t[ROLE_FFN_NORM].data);
 }
 

@@ -92,6 +92,7 @@ plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first) {
 static args_norm norm_by(const plan *p, const model_tensor *weight, const model_tensor *bias) {
     return (args_norm){.kind = weight->data ? p->model->hp.norm : NORM_NONE,
                        .width = p->model->hp.n_embd,
+                       .eps = p->model->hp.norm_eps,
                        .weight = weight->data,
                        .bias = bias ? bias->data : NULL};
 }
@@ -119,6 +120,8 @@ plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
         .norm = norm_by(p, normed ? &p->model->layers[layer].t[post_norm] : &none, NULL),
         .scale = p->model->hp.residual_scale,
         .x_scale = 1};
+    if (p->model->arch->post_norm_eps > 0)
+        STEP_ARGS(s, add)->norm.eps = p->model->arch->post_norm_eps;
     return s;
 }
 
@@ -218,6 +221,12 @@ static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
 static void add_all(plan *p, const plan_options *options) {
     plan_place at = {.side = SIDE_CPU};
     plan_add_step(p, at.side, OP_EMBED, -1, BUF_X);
+    if (p->model->t[ROLE_EMBD_NORM].data) {
+        plan_step *s = plan_add_step(p, at.side, OP_NORM, -1, BUF_X);
+        *STEP_ARGS(s, norm) = norm_by(p, &p->model->t[ROLE_EMBD_NORM],
+                                      &p->model->t[ROLE_EMBD_NORM_BIAS]);
+        s->out = BUF_X;
+    }
     if (p->model->hp.n_embd_layer > 0) plan_add_layer_embeddings(p);
     if (plan_has_streams(p)) plan_add_spread(p);
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {

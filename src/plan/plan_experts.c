@@ -84,6 +84,7 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
     const model_hparams *hp = &p->model->hp;
     const model_tensor *t = tensors_of(p, layer);
     const plan_split *split = &p->splits[layer];
+    bool scaled = t[ROLE_SHARED_DOWN].data && p->model->arch->shared_scale > 0;
     *e = (plan_experts){.mode = mode,
                         .hot = split->hot,
                         .primary = split->primary,
@@ -98,7 +99,7 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
                         .norm = hp->expert_norm,
                         .scale = hp->expert_scale,
                         .weigh_input = p->model->arch->has & ARCH_EXPERT_INPUT,
-                        .half = p->model->arch->has & ARCH_EXPERT_HALF && t[ROLE_SHARED_DOWN].data,
+                        .sum_scale = scaled ? p->model->arch->shared_scale : 1,
                         .perm = p->model->layers[layer].sparse.expert_perm,
                         .select_bias = t[ROLE_ROUTER_SELECT_BIAS].data,
                         .shared_router = t[ROLE_SHARED_ROUTER].data,

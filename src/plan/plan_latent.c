@@ -26,7 +26,8 @@ static void add_queries(plan *p, int layer) {
     const model_tensor *norm = &p->model->layers[layer].t[ROLE_ATTN_Q_A_NORM];
     plan_side side = p->splits[layer].primary;
     plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_LATENT_Q);
-    *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_RMS, .width = norm->n_in, .weight = norm->data};
+    *STEP_ARGS(s, norm) = (args_norm){
+        .kind = NORM_RMS, .width = norm->n_in, .eps = p->model->hp.norm_eps, .weight = norm->data};
     s->out = BUF_LATENT_Q;
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_LATENT_Q);
     plan_add_matrix(p, s, ROLE_ATTN_Q_B, ROLE_COUNT, BUF_Q);

@@ -46,8 +46,10 @@ static int64_t q_stride(const plan *p, int layer) {
 static void add_wide_norm(plan *p, int layer, plan_buffer b, tensor_role role) {
     const model_tensor *t = &p->model->layers[layer].t[role];
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_NORM, layer, b);
-    *STEP_ARGS(s, norm) = (args_norm){
-        .kind = p->model->arch->qk_norm, .width = t->n_in, .weight = t->data};
+    *STEP_ARGS(s, norm) = (args_norm){.kind = p->model->arch->qk_norm,
+                                      .width = t->n_in,
+                                      .eps = p->model->hp.norm_eps,
+                                      .weight = t->data};
     s->out = b;
 }
 
@@ -70,6 +72,7 @@ static void add_rotation(plan *p, int layer) {
         .norm_late = p->model->arch->has & ARCH_QK_NORM_LATE || bare,
         .norm_bare = bare,
         .value_norm = p->model->arch->has & ARCH_VALUE_NORM,
+        .clamp = p->model->hp.qkv_clamp,
     };
     /* On the GPU, sparse attention needs this step also for single tokens. */
     if (l->t[ROLE_INDEX_Q].data) plan_set_kernel(s, KERNEL_PLAIN, KERNEL_PLAIN, KERNEL_PLAIN);
@@ -83,6 +86,7 @@ static plan_buffer add_scores(plan *p, int layer) {
     plan_side side = p->splits[layer].primary;
     bool latent = hp->n_latent > 0;
     bool inside = p->model->arch->gated_queries, apart = l->t[ROLE_ATTN_GATE].data; /* gates */
+    bool head_gates = apart && l->t[ROLE_ATTN_GATE].n_out == l->hp.n_head;
     const plan_blocks blocks = plan_attention_blocks(p, layer);
     if (blocks.bounds) plan_add_bounds(p, layer, q_stride(p, layer));
     plan_step *s = plan_add_step(p, side, OP_ATTENTION, layer, latent ? BUF_LATENT_Q : BUF_Q);
@@ -93,10 +97,13 @@ static plan_buffer add_scores(plan *p, int layer) {
         .temperature = hp->attn_temperature != 0 &&
                        (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE),
         .gated = side == SIDE_GPU && (inside || apart),
+        .head_gates = head_gates,
+        .gate_softplus = p->model->arch->gate_softplus,
         .scale = hp->attn_scale,
         .softcap = hp->attn_softcap,
         .q_stride = q_stride(p, layer),
         .sinks = l->t[ROLE_ATTN_SINKS].data,
+        .slopes = l->t[ROLE_ATTN_SLOPES].data,
         .blocks = blocks,
     };
     if (inside && side == SIDE_CPU) {
@@ -108,6 +115,8 @@ static plan_buffer add_scores(plan *p, int layer) {
     if (side == SIDE_CPU || latent) { /* otherwise attention quantizes its result */
         s = plan_add_step(p, side, OP_QUANTIZE, layer, result);
         STEP_ARGS(s, quantize)->gated = apart;
+        STEP_ARGS(s, quantize)->head_gates = head_gates;
+        STEP_ARGS(s, quantize)->gate_softplus = p->model->arch->gate_softplus;
     }
     return result;
 }

@@ -18,6 +18,7 @@ void plan_add_layer_embeddings(plan *p) {
     s->matrix[0].scale /= sqrtf((float)p->model->hp.n_embd);
     s = plan_add_step(p, SIDE_CPU, OP_EMBED_LAYERS, -1, BUF_LAYER_EMBD);
     *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_RMS,
+                                      .eps = p->model->hp.norm_eps,
                                       .width = p->model->hp.n_embd_layer,
                                       .weight = p->model->t[ROLE_LAYER_EMBD_NORM].data};
 }

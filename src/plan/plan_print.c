@@ -84,13 +84,18 @@ static void print_top_k(const print_context *c, const args_top_k *a) {
     print_activation(c);
 }
 
+static void print_gate(const print_context *c, bool heads, bool softplus) {
+    fprintf(c->out, " * %s(attn_gate%s)", softplus ? "softplus" : "sigmoid",
+            heads ? " of each head" : "");
+}
+
 static void print_quantize(const print_context *c, const args_quantize *a) {
     if (a->relu) fprintf(c->out, " relu");
     if (a->layer_embd) {
         print_activation(c);
         fprintf(c->out, " * layer_embd");
     }
-    if (a->gated) fprintf(c->out, " * sigmoid(attn_gate)");
+    if (a->gated) print_gate(c, a->head_gates, a->gate_softplus);
 }
 
 static void print_matmul(const print_context *c, const args_matmul *a) {
@@ -110,6 +115,7 @@ static void print_rope_norm(const print_context *c, const args_rope *a) {
 
 static void print_rope(const print_context *c, const args_rope *a) {
     print_rope_norm(c, a);
+    if (a->clamp > 0) fprintf(c->out, " clamp %g", (double)a->clamp);
     if (a->set == ROPE_SET_LOCAL) fprintf(c->out, " local RoPE");
     if (a->set == ROPE_SET_NONE) fprintf(c->out, " no RoPE");
 }
@@ -119,9 +125,10 @@ static void print_heads(const print_context *c, const args_heads *a) {
 }
 
 static void print_attention(const print_context *c, const args_attention *a) {
-    if (a->gated) fprintf(c->out, " * sigmoid(attn_gate)");
+    if (a->gated) print_gate(c, a->head_gates, a->gate_softplus);
     if (a->window > 0) fprintf(c->out, " window %d", (int)a->window);
     if (a->softcap > 0) fprintf(c->out, " soft cap %g", (double)a->softcap);
+    if (a->slopes) fprintf(c->out, " ALiBi");
 }
 
 static void print_softcap(const print_context *c, const args_softcap *a) {

@@ -212,7 +212,7 @@ typedef struct plan_experts {
     bool norm;                  /* weights are divided by their sum */
     float scale;                /* then they are multiplied by this */
     bool weigh_input;           /* weights multiply the input, not the output */
-    bool half;                  /* half of the sum is used */
+    float sum_scale;            /* of the sum */
     const int32_t *perm;        /* [n_expert] source index of each stored expert; NULL: identity */
     const float *select_bias;   /* added to probabilities, only for the choice */
     const float *shared_router; /* [n_embd]: multiplies the shared expert's result by sigmoid(w .
@@ -266,8 +266,9 @@ typedef struct args_none {
 } args_none;
 
 typedef struct args_norm {
-    norm_kind kind;      /* NORM_NONE: the input unchanged */
-    int64_t width;       /* elements that are normed together */
+    norm_kind kind; /* NORM_NONE: the input unchanged */
+    int64_t width;  /* elements that are normed together */
+    float eps;
     const float *weight; /* [width], or NULL */
     const float *bias;   /* [width], or NULL */
 } args_norm;
@@ -288,10 +289,12 @@ typedef struct args_mix {
 /* The operation on the vector, in place, before it is quantized. */
 typedef struct args_quantize {
     bool relu;
-    bool layer_embd; /* its activation is multiplied by the layer's part of BUF_LAYER_EMBD */
-    bool gated;      /* it is multiplied by the sigmoid of BUF_ATTN_GATE */
-    bool received;   /* `in` came with the RECEIVE before it: nothing to do where that message is in
-                        int8 form (plan_message_is_q8) */
+    bool layer_embd;    /* its activation is multiplied by the layer's part of BUF_LAYER_EMBD */
+    bool gated;         /* it is multiplied by the sigmoid of BUF_ATTN_GATE */
+    bool head_gates;    /* gated: one gate per head */
+    bool gate_softplus; /* gated: by the softplus, not the sigmoid */
+    bool received; /* `in` came with the RECEIVE before it: nothing to do where that message is in
+                      int8 form (plan_message_is_q8) */
 } args_quantize;
 
 typedef struct args_matmul {
@@ -312,6 +315,7 @@ typedef struct args_rope {
     bool norm_late;               /* norm after the rotation */
     bool norm_bare;               /* without weights */
     bool value_norm;              /* RMS norm of values, without weights */
+    float clamp;                  /* Q, K and V are first clamped to +-clamp; 0: not */
 } args_rope;
 
 /* MLA: rotation of the rotated parts of queries and key, RMS norm of the latent vector. */
@@ -325,12 +329,15 @@ typedef struct args_attention {
     bool chunks;      /* `window` is a fixed range of positions */
     bool latent;      /* MLA: values are the keys */
     bool temperature; /* scores grow with the position (model_hparams) */
-    bool gated;  /* only on the GPU: the result is multiplied by the sigmoid of BUF_ATTN_GATE, or of
-                    the gates after Q's heads if q_stride is longer than a head */
-    float scale; /* of the scores */
-    float softcap;      /* of the scores; 0: none */
-    int64_t q_stride;   /* floats from one head of Q to the next */
-    const float *sinks; /* [n_head] additional scores without a position; NULL: none */
+    bool gated; /* only on the GPU: the result is multiplied by the sigmoid of BUF_ATTN_GATE, or of
+                   the gates after Q's heads if q_stride is longer than a head */
+    bool head_gates;     /* BUF_ATTN_GATE has one gate per head */
+    bool gate_softplus;  /* the softplus of a gate, not its sigmoid */
+    float scale;         /* of the scores */
+    float softcap;       /* of the scores; 0: none */
+    int64_t q_stride;    /* floats from one head of Q to the next */
+    const float *sinks;  /* [n_head] additional scores without a position; NULL: none */
+    const float *slopes; /* [n_head] ALiBi: scores fall by this per position; NULL: none */
     plan_blocks blocks;
 } args_attention;
 

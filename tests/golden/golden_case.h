@@ -23,7 +23,8 @@ typedef bool golden_check(const char *name, const model *m, reference *r);
 /* Calls golden_each with the files NAME.gguf and checks each supported model with its reference. */
 void golden_each_model(const char *part, int n_own, int n_shared, golden_check *check);
 
-/* Prints a line and returns NULL for a model that is not supported. */
+/* Prints a line and returns NULL for a model of an unknown architecture; fails for a model of a
+ * known one that does not open. */
 model *golden_open(const char *folder, const char *name, const char *ending);
 
 /* Reads NAME.tokens.txt, or else the folder's tokens.txt, and NAME.logits.f32. */

@@ -93,18 +93,28 @@ static void test_architectures(void **state) {
 
 /* One run of each kind is enough: check_model compares the tiers, and these models add only
  * plans. */
-static bool check_more(const char *name, const model *m, reference *r) {
-    check(name, m, r, options(CPU_TIER_AUTO, QUANT_F32, 2), 1e-5, 0, N_SPLITS);
+static void check_plan(const char *name, const model *m, const reference *r, double gate_f32) {
+    check(name, m, r, options(CPU_TIER_AUTO, QUANT_F32, 2), gate_f32, 0, N_SPLITS);
     check(name, m, r, options(CPU_TIER_AUTO, QUANT_F16, 1), 1e-4, SPLIT_SINGLE, SPLIT_UNEVEN);
     engine_options paged = options(CPU_TIER_AUTO, QUANT_F16, 1);
     paged.ram_budget = (uint64_t)1 << 30; /* the pager reads the weights, whatever their size */
     check(name, m, r, paged, 1e-4, SPLIT_UNEVEN, N_SPLITS);
+}
+
+static bool check_more(const char *name, const model *m, reference *r) {
+    check_plan(name, m, r, 1e-5);
+    return true;
+}
+
+static bool check_next(const char *name, const model *m, reference *r) {
+    check_plan(name, m, r, 1e-6);
     return true;
 }
 
 static void test_more_architectures(void **state) {
     (void)state;
     golden_each_model("more", 17, 62, check_more);
+    golden_each_model("next", 0, 20, check_next);
 }
 
 /* K types are mixtures of types; their gate is wider. */

@@ -188,6 +188,12 @@ static bool check_more(const char *name, const model *m, reference *r) {
     return true;
 }
 
+static bool check_next(const char *name, const model *m, reference *r) {
+    if (!is_chosen("next", name)) return false;
+    check_once(name, m, r, arch_gate);
+    return true;
+}
+
 /* With sharp attention, errors in exchanged or kept data show in every later token. Runs one model
  * of four, or all with --cases all. */
 static bool visit_sharp(const char *folder, const char *name) {
@@ -210,6 +216,7 @@ static void test_architectures(void **state) {
     (void)state;
     golden_each_model("arch", 0, least(12), check_arch);
     golden_each_model("more", least(17), least(45), check_more);
+    golden_each_model("next", 0, least(20), check_next);
 }
 
 /* Runs the file's threshold, a threshold that every neuron passes, and no predictor. */

@@ -303,7 +303,7 @@ enum { N_CHANGES = sizeof changes / sizeof *changes, N_BITS = 32 };
 /* Returns the bits that the steps depend on; hparams.c reads the others. */
 static uint32_t step_bits(const model *m) {
     uint32_t bits = ARCH_QK_NORM_LATE | ARCH_BARE_QK_NORM | ARCH_VALUE_NORM | ARCH_EXPERT_INPUT |
-                    ARCH_EXPERT_HALF | ARCH_FFN_CLAMP | ARCH_ROUTER_EARLY;
+                    ARCH_FFN_CLAMP | ARCH_ROUTER_EARLY;
     return m->arch->has & (largest_window(m) ? bits | ARCH_CHUNKS : bits);
 }
 

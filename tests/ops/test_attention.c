@@ -33,6 +33,7 @@ typedef struct problem {
     cpu_attn a;
     int n_pos;
     void *k, *v;
+    float slopes[3];
     float *kf, *vf, *q; /* decoded rows, [n_pos][head_dim]; vf: [n_pos][v_dim] */
     float *state;       /* GUARD | m | GUARD | l | GUARD | acc | GUARD */
     float *scratch;     /* ... | GUARD */
@@ -127,7 +128,9 @@ static double score(const problem *p, int i, int j) {
     double s = 0, cap = p->a.softcap;
     int dim = p->a.head_dim;
     for (int d = 0; d < dim; d++) s += (double)p->q[i * dim + d] * p->kf[j * dim + d];
-    return cap > 0 ? cap * tanh(s / cap) : s;
+    if (cap > 0) s = cap * tanh(s / cap);
+    if (p->a.slopes) s += (double)p->slopes[i % p->a.n_slopes] * (double)(j + 1 - p->limit[i]);
+    return s;
 }
 
 /* Compares the state of every query with the formula. */
@@ -247,6 +250,14 @@ static void window(problem *p) {
     for (int i = 0; i < p->a.n_q; i++) p->first[i] = p->limit[i] - 21;
 }
 
+/* ALiBi with one to three heads per KV head. */
+static void sloped(problem *p) {
+    p->a.n_slopes = p->a.n_q % 3 == 0 ? 3 : p->a.n_q % 2 == 0 ? 2 : 1;
+    for (int h = 0; h < p->a.n_slopes; h++) p->slopes[h] = 0.5f / (float)(1 << 2 * h);
+    for (int i = 0; i < p->a.n_q; i++) p->limit[i] = p->n_pos - (p->a.n_q - 1 - i) / p->a.n_slopes;
+    p->a.slopes = p->slopes;
+}
+
 /* One tile has empty, reversed, outside, single and full ranges. */
 static void ragged(problem *p) {
     rng r;
@@ -261,9 +272,9 @@ static void ragged(problem *p) {
 
 static void test_masks(void **state) {
     (void)state;
-    static void (*const masks[])(problem *) = {causal, window, ragged};
+    static void (*const masks[])(problem *) = {causal, window, ragged, sloped};
     static const int queries[] = {1, 2, 3, 4, 6, 8, 12, 31, 64, 79};
-    for (int m = 0; m < 3; m++)
+    for (int m = 0; m < 4; m++)
         for (int n = 0; n < 10; n++)
             for (int n_pos = 90; n_pos < 200; n_pos += 37)
                 for (int cap = 0; cap < 2; cap++) {

@@ -81,15 +81,16 @@ static void decode_rows(const char *rows, size_t stride, quant_type type, int n,
     for (int j = 0; j < n; j++, rows += stride, out += ld) traits->dequantize(rows, out, head_dim);
 }
 
-/* Attention of one query to positions [lo, hi) of a decoded block. */
-static void attend(const cpu_attn *a, int i, int lo, int hi, const float *k, const float *v,
-                   size_t ld) {
+/* Attention of one query to positions [lo, hi) of a decoded block that begins at `block`. */
+static void attend(const cpu_attn *a, int i, int64_t block, int lo, int hi, const float *k,
+                   const float *v, size_t ld) {
     const float *q = a->q + (size_t)i * (size_t)a->head_dim;
     double p[ATTN_BLOCK], cap = a->softcap, sum = 0, top = -INFINITY;
     for (int j = lo; j < hi; j++) {
         double s = 0;
         for (int d = 0; d < a->head_dim; d++) s += (double)q[d] * k[(size_t)j * ld + (size_t)d];
         p[j] = cap > 0 ? cap * tanh(s / cap) : s;
+        p[j] += (double)attn_slope(a, i) * (double)(block + j + 1 - a->limit[i]);
         if (!(p[j] <= top)) top = p[j]; /* takes a NaN, and then keeps it or a later score */
     }
     if (top == -INFINITY) return;
@@ -124,7 +125,7 @@ void scalar_attention(const cpu_attn *a) {
                         attn_value_dim(a), v, ld);
         for (int i = 0; i < a->n_q; i++) {
             int lo, hi;
-            if (attn_visible(a, i, j, n, &lo, &hi)) attend(a, i, lo, hi, k, v, ld);
+            if (attn_visible(a, i, j, n, &lo, &hi)) attend(a, i, j, lo, hi, k, v, ld);
         }
     }
 }

@@ -216,6 +216,7 @@ static void run_task(cpu_exec *c, const attn_layer *a, const attn_task *t, int i
     int n_q = load_queries(c, a, t, ts);
     const kv_layer *l = &kv->layers[a->layer];
     const uint8_t *k = kv_cache_k(kv, a->layer, t->kv_head, 0);
+    const float *slopes = a->args->slopes;
     cpu_attn args = {.q = ts->q,
                      .n_q = n_q,
                      .head_dim = a->head_dim,
@@ -231,6 +232,8 @@ static void run_task(cpu_exec *c, const attn_layer *a, const attn_task *t, int i
                      .first = ts->first,
                      .limit = ts->limit,
                      .softcap = a->args->softcap,
+                     .slopes = slopes ? slopes + t->kv_head * a->group : NULL,
+                     .n_slopes = a->group,
                      .m = ts->m,
                      .l = ts->l,
                      .acc = ts->acc,

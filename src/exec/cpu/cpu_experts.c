@@ -334,7 +334,7 @@ static void sum_token(cpu_exec *c, const plan_step *s, const plan_experts *e, in
         const float *out = cpu_exec_row(c, BUF_SHARED, row);
         for (int64_t i = 0; i < n; i++) y[i] += x->shared[row] * out[i];
     }
-    for (int64_t i = 0; e->half && i < n; i++) y[i] *= 0.5f;
+    for (int64_t i = 0; e->sum_scale != 1 && i < n; i++) y[i] *= e->sum_scale;
     float *residual = cpu_exec_row(c, BUF_X, row);
     if (s->add_to_x) c->kernels.add(residual, y, residual, n);
 }

@@ -59,7 +59,7 @@ void cpu_exec_embed_layers(cpu_exec *c, const plan_step *s, const args_norm *a) 
         float *e = cpu_exec_row(c, s->in, row);
         for (int layer = 0; layer < c->model->hp.n_layer; layer++) {
             float *part = e + layer * a->width;
-            c->kernels.rms_norm(part, a->weight, part, a->width, c->model->hp.norm_eps);
+            c->kernels.rms_norm(part, a->weight, part, a->width, a->eps);
         }
         add_layer_row(c, row, e);
     }
@@ -96,7 +96,7 @@ static float sum_of_squares(const float *x, int64_t n) {
  * its norms need anyway, tell where the first one came from (finite.c). */
 static void norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, const float *x,
                      float *y) {
-    float eps = c->model->hp.norm_eps, squares = 0;
+    float eps = a->eps, squares = 0;
     if (a->kind == NORM_RMS) {
         squares = c->kernels.rms_norm(x, a->weight, y, a->width, eps);
         if (a->bias) c->kernels.add(y, a->bias, y, a->width);
@@ -140,6 +140,20 @@ void cpu_exec_hidden(cpu_exec *c) {
                  to + i * c->model->hp.n_embd);
 }
 
+/* Multiplies attention's result by its gates. */
+static void apply_gates(const cpu_exec *c, const plan_step *s, const args_quantize *a,
+                        const float *gate, float *x) {
+    if (!a->head_gates && !a->gate_softplus) {
+        c->kernels.gate(gate, x, s->act_width);
+        return;
+    }
+    int64_t n = a->head_gates ? c->model->layers[s->layer].hp.v_dim : 1;
+    for (int64_t i = 0; i < s->act_width; i++) {
+        float g = gate[i / n];
+        x[i] *= !a->gate_softplus ? 1 / (1 + expf(-g)) : g > 20 ? g : log1pf(expf(g));
+    }
+}
+
 void cpu_exec_quantize(cpu_exec *c, const plan_step *s, const args_quantize *a) {
     const cpu_act_layout layout = cpu_exec_layout(c, s);
     const model_hparams *hp = &c->model->hp;
@@ -156,8 +170,7 @@ void cpu_exec_quantize(cpu_exec *c, const plan_step *s, const args_quantize *a) 
             c->kernels.activate(hp->activation, hp->activation_threshold, v, e, v, s->act_width);
         }
         for (int64_t i = c0; i < c1 && a->gated; i++)
-            c->kernels.gate(cpu_exec_row(c, BUF_ATTN_GATE, i), cpu_exec_row(c, s->in, i),
-                            s->act_width);
+            apply_gates(c, s, a, cpu_exec_row(c, BUF_ATTN_GATE, i), cpu_exec_row(c, s->in, i));
         quantize(c, s, layout, s->in, c0, c1, n);
     }
 }
@@ -213,11 +226,17 @@ static void norm_head(const cpu_exec *c, const args_rope *a, const float *weight
         c->kernels.layer_norm(x, weight, NULL, x, n, hp->norm_eps);
 }
 
+/* NaN stays NaN. */
+static void clamp(float *x, int64_t n, float most) {
+    for (int64_t i = 0; i < n; i++) x[i] = x[i] > most ? most : x[i] < -most ? -most : x[i];
+}
+
 static void rotate_head(const cpu_exec *c, const plan_step *s, const args_rope *a, int64_t row,
                         const float *weight, int h, float *x) {
     const model_hparams *hp = &c->model->hp;
     const int64_t n = c->model->layers[s->layer].hp.head_dim;
     const float *cs = c->angles + (row * ROPE_SETS + (int64_t)a->set) * hp->n_rot;
+    if (a->clamp > 0) clamp(x, n, a->clamp);
     if (!a->norm_late) norm_head(c, a, weight, h, x, n);
     if (a->set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rots[a->set], cs, hp->rope == ROPE_NEOX);
     if (a->norm_late) norm_head(c, a, weight, h, x, n);
@@ -243,6 +262,7 @@ static void rope_store_head(cpu_exec *c, const plan_step *s, const args_rope *a,
     }
     h -= lhp->n_head_kv;
     float *v = cpu_exec_row(c, BUF_V, row) + (int64_t)h * lhp->v_dim;
+    if (a->clamp > 0) clamp(v, lhp->v_dim, a->clamp);
     if (a->value_norm) c->kernels.rms_norm(v, NULL, v, lhp->v_dim, c->model->hp.norm_eps);
     kv_rotate(&c->kernels, kv->type_v, v, lhp->v_dim);
     c->kernels.kv_store(v, kv_cache_v(kv, s->layer, h, c->ubatch.positions[row]), kv->type_v,

@@ -21,7 +21,7 @@ enum {
 typedef struct gpu_exec_step {
     gpu_mat w[PLAN_MAX_GROUP];
     const float *bias[PLAN_MAX_GROUP];
-    const float *norm_weight, *norm_bias, *q_norm, *k_norm, *sinks;
+    const float *norm_weight, *norm_bias, *q_norm, *k_norm, *sinks, *slopes;
     gpu_mat down, fc2;
     const float *down_bias, *score_bias, *cut_weight;
     const uint8_t *sign;

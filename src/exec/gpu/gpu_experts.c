@@ -196,7 +196,7 @@ void gpu_exec_experts_sum(gpu_exec *g, const plan_step *s, const plan_experts *e
                               .n_cols = p->n_cols,
                               .set = !s->add_to_x,
                               .weighed = e->weigh_input,
-                              .scale = e->half ? 0.5f : 1,
+                              .scale = e->sum_scale,
                               .shared = shared ? g->buf[BUF_SHARED] : NULL,
                               .shared_score = e->shared_router ? scores : NULL,
                               .lds = g->plan->gpu_width[BUF_SHARED],

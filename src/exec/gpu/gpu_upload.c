@@ -392,7 +392,9 @@ static pi_status upload_attention(gpu_exec *g, const plan_step *s, const args_at
                                   gpu_exec_step *out, pi_error *err) {
     const int64_t n_head = g->model->layers[s->layer].hp.n_head;
     out->kv = layout_of(g, s, a->latent ? OP_LATENT_STORE : OP_ROPE_STORE);
-    return gpu_exec_upload_floats(g, a->sinks, n_head, "a norm", &out->sinks, err);
+    pi_status status = gpu_exec_upload_floats(g, a->sinks, n_head, "sinks", &out->sinks, err);
+    if (status != PI_OK) return status;
+    return gpu_exec_upload_floats(g, a->slopes, n_head, "slopes", &out->slopes, err);
 }
 
 /* ---- recurrent mixers ------------------------------------------------------------------------ */

@@ -53,8 +53,10 @@ static __device__ __forceinline__ const float *attn_query(const gpu_attention &a
 static __device__ __forceinline__ float attn_gate_at(const gpu_attention &a, int64_t c,
                                                      int64_t head, int d) {
     if (!a.gate) return 1.0f;
-    const int64_t at = head * (a.gate_stride ? a.gate_stride : a.kv.v_dim) + d;
-    return 1.0f / (1.0f + expf(-a.gate[c * a.ldg + at]));
+    const int64_t at = head * (a.gate_stride ? a.gate_stride : a.kv.v_dim) + (a.head_gates ? 0 : d);
+    const float gate = a.gate[c * a.ldg + at];
+    if (a.gate_softplus) return gate > 20.0f ? gate : log1pf(expf(gate));
+    return 1.0f / (1.0f + expf(-gate));
 }
 
 /* Layout of `partial`: the sums [v_dim] of all parts, then (m, l) of all parts. */

@@ -54,12 +54,21 @@ static __device__ __forceinline__ void rope_spread(float *head, int n, int block
     if (block) gpu_hadamard(head, n, block, (int)threadIdx.x, (int)blockDim.x);
 }
 
-/* Norm and RoPE of head h of Q or K, in the order of `norm_late`; w: norm weights of all heads.
- * Then the Hadamard matrix of the cache. */
+/* Clamps `head`, in shared memory, to +-most; 0: not. NaN stays NaN. Ends with a barrier. */
+static __device__ __forceinline__ void rope_clamp_head(float *head, int n, float most) {
+    if (most == 0.0f) return;
+    for (int i = rope_first(); i < n; i += ROPE_THREADS)
+        head[i] = head[i] > most ? most : head[i] < -most ? -most : head[i];
+    gpu_sync();
+}
+
+/* Clamp, norm and RoPE of head h of Q or K, in the order of `norm_late`; w: norm weights of all
+ * heads. Then the Hadamard matrix of the cache. */
 static __device__ __forceinline__ void rope_turn_head(const gpu_rope_store &a, rope_sums &shared,
                                                       float *head, const float *w, int h, int c) {
     const bool norms = w || a.norm_bare, centred = a.norm == GPU_NORM_LAYER;
     if (w) w += h * a.norm_stride;
+    rope_clamp_head(head, a.kv.head_dim, a.clamp);
     if (norms && !a.norm_late) rope_norm_head(shared, head, w, a.kv.head_dim, centred, a.eps);
     if (a.cs) rope_rotate_head(head, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox);
     if (norms && a.norm_late) rope_norm_head(shared, head, w, a.kv.head_dim, centred, a.eps);

@@ -212,10 +212,12 @@ score_head(const gpu_attention &a, const uint8_t *tile, int n,
 }
 
 /* Converts scores to weights, 0 from n on; shrink[h] is the factor of earlier sums. One warp per
- * head. */
+ * head. slopes: ALiBi's [n_heads], or NULL; distance: from the token to the tile's first position,
+ * not positive. */
 template <int H, int DIM>
 static __device__ __forceinline__ void soften_tile(attn_shared<H, DIM> &shared, int turn, int n,
-                                                   int n_heads, float softcap) {
+                                                   int n_heads, float softcap, const float *slopes,
+                                                   int distance) {
     const int per_lane = attn_shape<DIM>::tile / GPU_WARP;
     for (int h = gpu_warp(); h < n_heads; h += DIM / GPU_WARP) {
         float *p = shared.p[turn][h], s[attn_shape<DIM>::tile / GPU_WARP];
@@ -225,6 +227,7 @@ static __device__ __forceinline__ void soften_tile(attn_shared<H, DIM> &shared, 
         for (int i = 0; i < per_lane; i++) {
             s[i] = p[gpu_lane() + i * GPU_WARP];
             if (softcap > 0.0f) s[i] = softcap * tanhf(s[i] / softcap);
+            if (slopes) s[i] += slopes[h] * (float)(distance + gpu_lane() + i * GPU_WARP);
             if (gpu_lane() + i * GPU_WARP < n) top = fmaxf(top, s[i]);
         }
         top = gpu_warp_max(top);
@@ -315,6 +318,7 @@ turn_heads(const gpu_attention &a, const attn_task &t, const turn_part &part,
         rope_turn_head(r, turn.sums, shared.q[h], r.q_norm, t.first_head + h, 0);
     if (!own) return;
     rope_turn_head(r, turn.sums, turn.k, r.k_norm, t.kv_head, 0);
+    rope_clamp_head(turn.v, a.kv.v_dim, r.clamp);
     if (r.value_norm) rope_norm_head(turn.sums, turn.v, nullptr, a.kv.v_dim, false, r.eps);
     const bool stores = t.first_head == t.kv_head * (a.n_head / a.kv.n_head_kv);
     rope_spread(turn.v, a.kv.v_dim, r.kv.v_hadamard);
@@ -499,6 +503,7 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
         for (int e = 0; e < 8; e++) acc[h][e] = 0.0f;
     }
     gpu_sync();
+    const float *slopes = a.slopes ? a.slopes + t.first_head : nullptr;
     int turn = 0;
     for (uint32_t left = t.at.n; left > 0; turn ^= 1) {
         left -= (uint32_t)n;
@@ -512,7 +517,8 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
         load_next<key_share<DIM>, K>(type_k, shared.turn.rows[0], k, a.kv.k_row, next, last, dim,
                                      keys);
         gpu_sync();
-        soften_tile(shared, turn, n, t.n_heads, a.softcap);
+        soften_tile(shared, turn, n, t.n_heads, a.softcap, slopes,
+                    (int)(t.at.first + t.at.n - left) - n - (int)col.pos);
         gpu_sync();
         prepare_tile<value_share<DIM>, V>(type_v, v_dim, values);
         GPU_UNROLL

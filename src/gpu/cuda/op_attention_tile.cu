@@ -119,6 +119,7 @@ template <class B> struct tile_shared {
     alignas(16) uint16_t kv[shape::kv];
     float sums[shape::parts * shape::sums + 1];    /* [part][sum of a thread][thread of the part] */
     float scale[shape::rows];                      /* factor of a query's scores */
+    float slope[shape::rows];                      /* ALiBi's, of a query's head, if any */
     int32_t first[shape::rows], last[shape::rows]; /* range of positions of a query */
 };
 
@@ -535,6 +536,7 @@ static __device__ __forceinline__ void weigh_tile(const gpu_attention &a, tile_s
                 for (int c = 0; c < columns; c++) {
                     const int32_t at = (int32_t)first + MMA * j + gpu_sum_column(c);
                     float &score = w[t][j][gpu_sum_at(o, c)];
+                    if (a.slopes) score += shared.slope[r] * (float)(at - to);
                     if (at < from || at > to) score = -INFINITY;
                     top = fmaxf(top, score);
                 }
@@ -789,6 +791,7 @@ template <class B> static __device__ __forceinline__ void run_block(const gpu_at
             const int32_t pos = sees ? cols[column].pos : -1;
             shared.first[r] = sees ? (int32_t)attn_first_seen(a, (uint32_t)pos) : 0;
             shared.last[r] = pos;
+            if (a.slopes) shared.slope[r] = a.slopes[t.first_head + r % t.heads];
         }
         attend<B>(a, t, cols[c0], begin, end, shared, s);
         gpu_sync();

@@ -57,7 +57,9 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(gpu_rope_store a) 
     gpu_sync();
     if (is_q || is_k)
         rope_turn_head(a, shared.sums, shared.head, is_q ? a.q_norm : a.k_norm, h, c);
-    else if (a.value_norm)
+    else
+        rope_clamp_head(shared.head, n, a.clamp);
+    if (!is_q && !is_k && a.value_norm)
         rope_norm_head(shared.sums, shared.head, nullptr, n, false, a.eps);
     if (!is_q && !is_k) rope_spread(shared.head, n, a.kv.v_hadamard);
     if (is_q) {
