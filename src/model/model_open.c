@@ -335,8 +335,10 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     if (row->role == ROLE_SSM_QKVZ && find_role(m, ROLE_SSM_IN, layer, name)) return PI_OK;
     model_tensor *out = row->flags & TENSOR_PER_LAYER ? &m->layers[layer].t[row->role]
                                                       : &m->t[row->role];
-    const gguf_tensor *t = find_role(m, row->role, layer, name);
-    const model_split *split = model_find_split(m, row->role, layer);
+    arch_tensor_name(row, layer, name);
+    const gguf_tensor *t = gguf_find_tensor(m->file, name);
+    const model_split *split = t ? NULL : model_find_split(m, row->role, layer);
+    if (split) t = &split->all;
     if (row->flags & TENSOR_UNUSED) return PI_OK;
     if (!t && row->flags & TENSOR_ONES) return bind_ones(m, row, layer, out, err);
     if (!t) return check_missing(m, row, layer, err);
@@ -351,7 +353,7 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     if (row->flags & TENSOR_RAW) return bind_raw(m, row, t, out, err);
     if (row->flags & TENSOR_F32) return bind_vector(m, t, out, err);
     status = bind_matrix(m, t, out, err);
-    if (status == PI_OK && split && t == &split->all) out->expert_bytes = split->expert_bytes;
+    if (status == PI_OK && split) out->expert_bytes = split->expert_bytes;
     if (status == PI_OK && m->adapters) status = merge_adapters(m, row, layer, t, out, err);
     return status == PI_OK ? read_scale(m, row, layer, out, err) : status;
 }
