@@ -135,8 +135,7 @@ static const arch_tensor dbrx_tensors[] = {
     EXPERTS,
 };
 
-/* The dense FFN next to the experts is like a shared expert. Grok-1 and Grok-2 name the last norm
- * differently. */
+/* Grok-1. The dense FFN next to the experts is like a shared expert. */
 static const arch_tensor grok_tensors[] = {
     GLOBAL_TENSORS,
     ATTN_NORM,
@@ -145,9 +144,7 @@ static const arch_tensor grok_tensors[] = {
                  0),
     FFN_NORM(0),
     LAYER_VECTOR(ROLE_FFN_POST_NORM, "layer_output_norm.weight", "post_moe_norm.weight", DIM_EMBD,
-                 TENSOR_OPTIONAL),
-    LAYER_VECTOR(ROLE_FFN_POST_NORM, "post_ffw_norm.weight", "post_moe_norm.weight", DIM_EMBD,
-                 TENSOR_OPTIONAL),
+                 0),
     EXPERTS,
     LAYER_MATRIX(ROLE_SHARED_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_SHARED_FF,
                  TENSOR_OPTIONAL),

@@ -190,7 +190,9 @@ static bool check_more(const char *name, const model *m, reference *r) {
 
 static bool check_next(const char *name, const model *m, reference *r) {
     if (!is_chosen("next", name)) return false;
-    check_once(name, m, r, arch_gate);
+    for (placement which = 0; which < AT_RANDOM; which++)
+        check_placement(name, m, r, (plan_options){.mode = PI_MODE_DENSE}, which, &feedings[2], 1,
+                        arch_gate);
     return true;
 }
 

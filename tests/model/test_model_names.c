@@ -90,7 +90,7 @@ static void test_required(void **state) {
         bool recurs = row->mixers & MIXER_RECURRENT;
         for (size_t k = 0; k < sizeof recurrent / sizeof recurrent[0]; k++)
             assert_int_equal(recurs, arch_tensor_of(row, recurrent[k]) != NULL);
-        assert_true(recurs || row->layers == LAYERS_ALIKE);
+        assert_true(recurs || row->layers == LAYERS_ALIKE || row->layers == LAYERS_BY_HEADS);
         bool up = arch_tensor_of(row, ROLE_FFN_UP), experts = arch_tensor_of(row, ROLE_ROUTER);
         bool ffn = up || experts || arch_tensor_of(row, ROLE_FFN_GATE_UP);
         assert_true(ffn || recurs);
@@ -105,7 +105,7 @@ static void test_required(void **state) {
         if (recurs) /* the order alone may give positions, and a block may be a layer */
             assert_null(arch_tensor_of(row, ROLE_POS_EMBD));
         else
-            assert_int_not_equal(row->rope != ROPE_NONE,
+            assert_int_not_equal(row->rope != ROPE_NONE || row->alibi,
                                  arch_tensor_of(row, ROLE_POS_EMBD) != NULL);
         if (!ffn || row->layers == LAYERS_SINGLE) continue;
         assert_int_not_equal(row->parallel, arch_tensor_of(row, ROLE_FFN_NORM) != NULL ||
