@@ -409,7 +409,8 @@ static void choose_experts_down(const layer_run *r, int layer) {
 static pi_status profile_experts(layer_run *r, int layer, pi_error *err) {
     prepare_layer *out = &r->p->layers[layer];
     int64_t n = r->p->model->hp.n_expert, n_tokens = prepare_text_count(&r->p->text);
-    bool kept = out->keeps_predictor, fit = wants_fit(r->p) && !kept;
+    bool wide = layer_of(r->p, layer)->hp.n_ff_expert >= PREDICTOR_BLOCK;
+    bool kept = out->keeps_predictor, fit = wants_fit(r->p) && !kept && wide;
     if (!layer_of(r->p, layer)->t[ROLE_ROUTER].data) return run_windows(r, layer, 1, err);
     r->n_fired = r->n_computed = 0;
     prepare_experts_free(r->pairs);
