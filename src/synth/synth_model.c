@@ -148,6 +148,7 @@ pi_status synth_model_create(const pi_synth_options *o, model *m, pi_error *err)
     if (status != PI_OK) return status;
     m->arch = arch_find(s->arch, strlen(s->arch));
     m->hp = (model_hparams){.n_layer = o->n_layer ? o->n_layer : s->n_layer,
+                            .parallel = m->arch->parallel,
                             .n_embd = s->n_embd,
                             .n_stream = 1,
                             .n_vocab = s->n_vocab,

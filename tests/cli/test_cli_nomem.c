@@ -1,8 +1,9 @@
 /* test_cli_nomem.c: runs whole commands with one allocation failing: the first, the second and so
  * on, until the command makes fewer allocations. Every run must end with status 1 and one line that
  * reports the lack of memory, and leave no file; ASan finds leaks. A command on a small model makes
- * up to a few hundred allocations. For the two slow commands (bench measures the machine's memory,
- * synth solves for predictors) only every SLOW_STRIDE-th allocation fails. */
+ * up to a few hundred allocations. For the slow commands (bench measures the machine's memory,
+ * synth solves for predictors, tune opens a model several times) only every SLOW_STRIDE-th
+ * allocation fails. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -169,6 +170,11 @@ static void test_synth(void **state) {
     torture_every("synth -q -o out --layers 1 --rank 32 -t 1", SLOW_STRIDE, false);
 }
 
+static void test_tune(void **state) {
+    (void)state;
+    torture_every("tune -q sparse.gguf -o out -t 1 -c 32", SLOW_STRIDE, false);
+}
+
 static void test_convert(void **state) {
     (void)state;
 #ifdef TEST_HAS_JSON
@@ -241,13 +247,14 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),      cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_tokenize), cmocka_unit_test(test_perplexity),
-        cmocka_unit_test(test_quantize), cmocka_unit_test(test_imatrix),
-        cmocka_unit_test(test_place),    cmocka_unit_test(test_synth),
-        cmocka_unit_test(test_convert),  cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_bench),    cmocka_unit_test(test_sparse_modes),
-        cmocka_unit_test(test_template), cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_run),          cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_tokenize),     cmocka_unit_test(test_perplexity),
+        cmocka_unit_test(test_quantize),     cmocka_unit_test(test_imatrix),
+        cmocka_unit_test(test_place),        cmocka_unit_test(test_synth),
+        cmocka_unit_test(test_tune),         cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_inspect),      cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_sparse_modes), cmocka_unit_test(test_template),
+        cmocka_unit_test(test_chat),
     };
     return cmocka_run_group_tests_name("cli_nomem", tests, setup, shell_teardown);
 }
