@@ -410,6 +410,7 @@ typedef struct arch_row {
     bool ff_of_both;            /* feed_forward_length counts the rows of gate and up together */
     int rope_layers;            /* only models with this number of layers rotate; 0: any */
     int no_rope_period;         /* the last of every N layers has no rotation; 0: all rotate */
+    bool rope_by_layer;         /* attention.rope_pattern: 0 in layers without rotation */
     bool one_rope_base;         /* rope.freq_base_swa is not read, as in llama.cpp */
     bool rope_undivided;        /* rope_freqs is not used, as in llama.cpp */
     float local_rope_base;      /* ARCH_ROPE_LOCAL: if the key is missing; 0: rope.freq_base */

@@ -487,7 +487,8 @@ static const arch_row rows[] = {
      .has = ARCH_FFN_UNSCALED | ARCH_ATTN_SCALE, TENSORS(llama_tensors)},
     {GGUF_ROW("gptneox", LAYER, NEOX, GELU), .parallel_by_key = true, .has = ARCH_FFN_UNSCALED,
      TENSORS(biased_tensors)},
-    {GGUF_ROW("granite_swa", RMS, INTERLEAVED, SILU), .window_period = 1, .one_rope_base = true,
+    {GGUF_ROW("granite_swa", RMS, INTERLEAVED, SILU), .window_period = 1, .rope_by_layer = true,
+     .one_rope_base = true,
      .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SCALE | ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED |
             ARCH_ATTN_SCALE,
      TENSORS(granite_swa_tensors)},

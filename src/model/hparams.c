@@ -294,6 +294,18 @@ static bool has_window(key_reader *r, const arch_row *arch, int layer) {
     return arch_has_window(arch, period, layer);
 }
 
+/* Whether a layer rotates by attention.rope_pattern, one number for all layers or one per layer. */
+static bool rotates(key_reader *r, const arch_row *arch, int layer) {
+    char key[KEY_TEXT];
+    const gguf_value *v = arch->rope_by_layer ? find_key(r, "attention.rope_pattern", key) : NULL;
+    int64_t on = 1;
+    if (v && v->type == GGUF_ARRAY && !gguf_item_i64(v, (uint64_t)layer, &on))
+        fail_key(r, key, "has fewer items than layers");
+    else if (v && v->type != GGUF_ARRAY && !gguf_as_i64(v, &on))
+        fail_key(r, key, "is not a number");
+    return on != 0;
+}
+
 static bool never_rotates(key_reader *r, const arch_row *arch, const model_hparams *hp) {
     char key[KEY_TEXT];
     const gguf_value *v = find_key(r, "rope.scaling.finetuned", key);
@@ -325,7 +337,8 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
         l->rope = windowed && has_local_rope(arch, hp) ? ROPE_SET_LOCAL : ROPE_SET_GLOBAL;
         l->head_dim = hp->head_dims[windowed];
         l->v_dim = hp->n_latent > 0 || hp->v_dim == 0 ? l->head_dim : hp->v_dim;
-        if (none || (window > 0 && !windowed && i >= n_dense && arch->has & ARCH_ROPE_WINDOWED) ||
+        if (none || !rotates(r, arch, i) ||
+            (window > 0 && !windowed && i >= n_dense && arch->has & ARCH_ROPE_WINDOWED) ||
             (arch->no_rope_period > 0 && (i + 1) % arch->no_rope_period == 0))
             l->rope = ROPE_SET_NONE;
     }

@@ -200,6 +200,8 @@ static const gguf_tensor *find_role(const model *m, tensor_role role, int layer,
 static pi_status check_missing(const model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64], other[64];
     if (row->flags & TENSOR_OPTIONAL) return PI_OK;
+    bool first = row->role == ROLE_ATTN_NORM || row->role == ROLE_ATTN_NORM_BIAS;
+    if (first && m->arch->layers == LAYERS_BY_HEADS && !m->layers[layer].hp.mixers) return PI_OK;
     if (row->flags & TENSOR_OWN_KV && m->layers[layer].hp.kv_layer != layer) return PI_OK;
     if (row->flags & TENSOR_LAYER_EMBD && m->hp.n_embd_layer == 0) return PI_OK;
     if (row->flags & TENSOR_NO_EXPERTS && find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
@@ -602,8 +604,9 @@ int model_shared_from(const model *m) {
 }
 
 bool model_layer_is_parallel(const model *m, int layer) {
-    return m->hp.parallel ||
-           (arch_tensor_of(m->arch, ROLE_FFN_NORM) && !m->layers[layer].t[ROLE_FFN_NORM].data);
+    const model_layer *l = &m->layers[layer];
+    bool shares = arch_tensor_of(m->arch, ROLE_FFN_NORM) && !l->t[ROLE_FFN_NORM].data;
+    return l->hp.mixers && l->hp.ffn && (m->hp.parallel || shares);
 }
 
 int64_t model_layer_units(const model *m, int layer) {
