@@ -43,6 +43,7 @@ enum {
     GPU_MAX_PRODUCTS = 4, /* products of one matvec: Q, K, V and the gate */
     GPU_ROW_ALIGN = 16,   /* bytes: rows are read by 16-byte loads */
     GPU_MAX_HEAD = 512,   /* largest head_dim; a multiple of 8 and of the cache's blocks */
+    GPU_MAX_ALIBI = 256,  /* with slopes: larger heads need all registers */
     GPU_MAX_SPARSE = 256, /* of sparse attention, and of its index keys */
     GPU_MAX_LATENT = 576, /* largest head_dim of compressed attention (MLA) */
     GPU_MAX_TAPS = 8,     /* taps of a recurrent layer's convolution */
@@ -358,7 +359,8 @@ typedef struct gpu_attention {
     const float *sinks;  /* [n_head] attention sinks: score of an additional position with value 0;
                             NULL: none */
     const float *slopes; /* [n_head] ALiBi: the score of a position falls by this per position of
-                            distance; NULL: none; excludes MLA and sparse attention */
+                            distance; NULL: none; for heads of up to GPU_MAX_ALIBI elements, without
+                            MLA and sparse attention */
     const float *gate;   /* [n_cols][ldg] out *= sigmoid(gate); NULL: none */
     int64_t ldg;
     bool head_gates;    /* one gate per head, gate_stride floats from head to head */
@@ -905,6 +907,7 @@ typedef struct gpu_ops {
 typedef struct gpu_shape {
     int32_t head_dim, v_dim; /* of a cached key and value; MLA: of the cache row */
     bool latent;             /* MLA */
+    bool alibi;              /* attention with slopes */
     int32_t index_dim;       /* sparse attention: elements of an index query */
     int32_t n_taps, n_state; /* recurrent layers */
     int32_t n_embd, n_stream;

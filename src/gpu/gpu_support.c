@@ -22,6 +22,7 @@ static bool fits(gpu_op op, const gpu_shape *s) {
     case GPU_OP_ATTENTION:
         return is_head(s->head_dim, s->latent          ? GPU_MAX_LATENT
                                     : s->index_dim > 0 ? GPU_MAX_SPARSE
+                                    : s->alibi         ? GPU_MAX_ALIBI
                                                        : GPU_MAX_HEAD) &&
                s->v_dim % HEAD_UNIT == 0;
     case GPU_OP_FIND_BLOCKS:

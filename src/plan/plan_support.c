@@ -173,6 +173,7 @@ static gpu_shape shape_of(const model *m, int layer) {
     const model_layer_hparams *l = &m->layers[layer].hp;
     s.head_dim = l->head_dim;
     s.v_dim = l->v_dim;
+    s.alibi = m->layers[layer].t[ROLE_ATTN_SLOPES].data != NULL;
     s.index_dim = m->layers[layer].t[ROLE_INDEX_Q].data ? hp->index_dim : 0;
     s.n_ff_expert = l->n_ff_expert;
     s.n_rank = (int32_t)m->layers[layer].t[ROLE_FC1].n_out;

@@ -503,7 +503,7 @@ static __global__ void GPU_BOUNDS(DIM, (attn_blocks<K, V, DIM>::n))
         for (int e = 0; e < 8; e++) acc[h][e] = 0.0f;
     }
     gpu_sync();
-    const float *slopes = a.slopes ? a.slopes + t.first_head : nullptr;
+    const float *slopes = DIM <= GPU_MAX_ALIBI && a.slopes ? a.slopes + t.first_head : nullptr;
     int turn = 0;
     for (uint32_t left = t.at.n; left > 0; turn ^= 1) {
         left -= (uint32_t)n;

@@ -68,6 +68,7 @@ template <class K_, class V_, int DIM_, bool LATENT = false> struct tile_block {
     typedef V_ V;
     static const int DIM = DIM_;
     static const bool latent = LATENT;
+    static const bool slopes = !LATENT && DIM_ <= GPU_MAX_ALIBI;
     static const bool split = gpu_same<K, gpu_cache_f32>::value; /* two halves per element */
     /* a part sums only its elements' part of the scores */
     static const bool shares = DIM > (split ? 128 : 256);
@@ -536,7 +537,7 @@ static __device__ __forceinline__ void weigh_tile(const gpu_attention &a, tile_s
                 for (int c = 0; c < columns; c++) {
                     const int32_t at = (int32_t)first + MMA * j + gpu_sum_column(c);
                     float &score = w[t][j][gpu_sum_at(o, c)];
-                    if (a.slopes) score += shared.slope[r] * (float)(at - to);
+                    if (B::slopes && a.slopes) score += shared.slope[r] * (float)(at - to);
                     if (at < from || at > to) score = -INFINITY;
                     top = fmaxf(top, score);
                 }
@@ -791,7 +792,7 @@ template <class B> static __device__ __forceinline__ void run_block(const gpu_at
             const int32_t pos = sees ? cols[column].pos : -1;
             shared.first[r] = sees ? (int32_t)attn_first_seen(a, (uint32_t)pos) : 0;
             shared.last[r] = pos;
-            if (a.slopes) shared.slope[r] = a.slopes[t.first_head + r % t.heads];
+            if (B::slopes && a.slopes) shared.slope[r] = a.slopes[t.first_head + r % t.heads];
         }
         attend<B>(a, t, cols[c0], begin, end, shared, s);
         gpu_sync();
