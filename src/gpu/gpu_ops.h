@@ -43,7 +43,7 @@ enum {
     GPU_MAX_PRODUCTS = 4, /* products of one matvec: Q, K, V and the gate */
     GPU_ROW_ALIGN = 16,   /* bytes: rows are read by 16-byte loads */
     GPU_MAX_HEAD = 512,   /* largest head_dim; a multiple of 8 and of the cache's blocks */
-    GPU_MAX_ALIBI = 256,  /* with slopes: larger heads need all registers */
+    GPU_MAX_ALIBI = 128,  /* with slopes: larger heads need all registers */
     GPU_MAX_SPARSE = 256, /* of sparse attention, and of its index keys */
     GPU_MAX_LATENT = 576, /* largest head_dim of compressed attention (MLA) */
     GPU_MAX_TAPS = 8,     /* taps of a recurrent layer's convolution */
