@@ -15,6 +15,7 @@
 #include "cpu_topology.h"
 #include "file.h"
 #include "gguf.h"
+#include "median.h"
 #include "mem.h"
 #include "neuron_stats.h"
 #include "os_thread.h"
@@ -74,13 +75,8 @@ pi_bench_options pi_bench_default_options(void) {
                               .repetitions = 5};
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int compare_repetitions(const void *a, const void *b) {
-    return compare_doubles(&((const repetition *)a)->tps, &((const repetition *)b)->tps);
+    return median_compare(&((const repetition *)a)->tps, &((const repetition *)b)->tps);
 }
 
 static pi_status feed(bench *b, const int32_t *tokens, int32_t n, pi_logits_wanted logits,
@@ -342,9 +338,7 @@ static double median_rate(const pi_bench_report *r, bool gather) {
         double rate = gather ? r->results[i].gather_gbps : r->results[i].read_gbps;
         if (rate > 0) v[n++] = rate;
     }
-    if (n == 0) return 0;
-    qsort(v, (size_t)n, sizeof *v, compare_doubles);
-    return (v[(n - 1) / 2] + v[n / 2]) / 2;
+    return n > 0 ? median_of(v, n) : 0;
 }
 
 static void finish_report(bench *b) {

@@ -13,6 +13,7 @@
 
 #include "clock.h"
 #include "kl_base.h"
+#include "log_sum_exp.h"
 #include "mem.h"
 #include "notifier.h"
 #include "pool.h"
@@ -120,16 +121,6 @@ static double percentile(const double *sorted, int64_t n, double share) {
 }
 
 /* ---- scoring --------------------------------------------------------------------------------- */
-
-/* Logarithm of the sum of exponentials, in double; *most is the largest logit. */
-static double log_sum_exp(const float *logits, int32_t n, float *most) {
-    float top = logits[0];
-    for (int32_t i = 1; i < n; i++) top = logits[i] > top ? logits[i] : top;
-    double sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - (double)top);
-    *most = top;
-    return (double)top + log(sum);
-}
 
 static void score_row(const scoring *s, int32_t i) {
     run *r = s->r;

@@ -4,6 +4,7 @@
  * order, so that results do not depend on the number of threads. */
 #include <math.h>
 
+#include "log_sum_exp.h"
 #include "mem.h"
 #include "prepare.h"
 
@@ -32,14 +33,6 @@ typedef struct measuring {
     int64_t n;
 } measuring;
 
-static double log_sum_exp(const float *logits, int32_t n) {
-    float top = logits[0];
-    for (int32_t i = 1; i < n; i++) top = logits[i] > top ? logits[i] : top;
-    double sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - (double)top);
-    return (double)top + log(sum);
-}
-
 static void compare_rows(void *arg, int ith, int nth) {
     measuring *m = arg;
     int32_t n_vocab = m->p->model->hp.n_vocab;
@@ -48,7 +41,9 @@ static void compare_rows(void *arg, int ith, int nth) {
     for (int64_t i; (i = pool_take(m->p->pool, 1)) < m->n_piece;) {
         const float *a = engine_logits(m->source.context, (int)i);
         const float *b = engine_logits(m->prepared.context, (int)i);
-        double log_a = log_sum_exp(a, n_vocab), log_b = log_sum_exp(b, n_vocab), kl = 0;
+        float most;
+        double log_a = log_sum_exp(a, n_vocab, &most), log_b = log_sum_exp(b, n_vocab, &most);
+        double kl = 0;
         for (int32_t k = 0; k < n_vocab; k++) {
             double log_p = (double)a[k] - log_a, p = exp(log_p);
             if (p > 0) kl += p * (log_p - ((double)b[k] - log_b));

@@ -5,7 +5,6 @@
 #include "tune.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cpu_features.h"
@@ -13,17 +12,19 @@
 #include "error.h"
 #include "file.h"
 #include "gguf.h"
+#include "median.h"
 #include "mem.h"
 #include "memory_room.h"
 #include "notifier.h"
+#include "plan.h"
+#include "pool.h"
 #include "rng.h"
 #include "sparse_keys.h"
 
 enum {
     MAX_SETTINGS = 24,
     CONTEXT_DEFAULT = 256,
-    LEAST = 32,        /* tokens of a context */
-    MAX_THREADS = 512, /* of a context */
+    LEAST = 32, /* tokens of a context */
     TEXT_MAX_BYTES = 256 << 20
 };
 static const double ROUND_SECONDS = 0.7;
@@ -81,11 +82,7 @@ static pi_status convert_input(tune *t, pi_error *err) {
 static pi_status look_at_input(tune *t, pi_error *err) {
     gguf_file *f = NULL;
     pi_status status = gguf_open(t->input, NULL, &f, err);
-    for (int i = 0; status == PI_OK && i < gguf_n_parts(f); i++)
-        if (os_path_same(gguf_part_path(f, i), t->out_path))
-            status = error_set(err, PI_ERR_ARG,
-                               "output is the input: %.300s: give another name for the output",
-                               t->in_path);
+    if (status == PI_OK) status = gguf_refuse_output(f, t->out_path, err);
     if (status == PI_OK) {
         t->pwri = gguf_is_pwri(f);
         t->input_prepared = gguf_find(f, SPARSE_KEY_VERSION) != NULL;
@@ -191,11 +188,10 @@ static pi_status prepare_input(tune *t, bool larger, bool keep, pi_error *err) {
 /* ---- trials ---------------------------------------------------------------------------------- */
 
 static tune_setting *add(tune *t, const char *path, pi_mode mode) {
-    static const char *const names[] = {"auto", "dense", "exact", "predict", "threshold"};
     tune_setting *s = &t->settings[t->n++];
     *s = (tune_setting){.path = path, .mode = mode};
     s->trial = (pi_tune_trial){
-        .prepared = path == t->ready, .mode = names[mode], .threads = t->threads};
+        .prepared = path == t->ready, .mode = ffn_mode_name(mode), .threads = t->threads};
     return s;
 }
 
@@ -205,11 +201,6 @@ static tune_setting *add_like(tune *t, const tune_setting *other) {
     s->trial.threads = other->trial.threads;
     s->trial.head = other->trial.head;
     return s;
-}
-
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static pi_status report(tune *t, double fraction, pi_error *err) {
@@ -251,10 +242,8 @@ static pi_status time_in_turn(tune *t, tune_setting *const *settings, int n, pi_
     pi_status status = time_open(t, settings, n, err);
     for (int i = 0; i < n; i++) {
         tune_setting *s = settings[i];
-        int timed = s->trial.rounds;
         tune_close(s);
-        qsort(s->tps, (size_t)timed, sizeof *s->tps, compare_doubles);
-        if (timed > 0) s->trial.tps = (s->tps[(timed - 1) / 2] + s->tps[timed / 2]) / 2;
+        if (s->trial.rounds > 0) s->trial.tps = median_of(s->tps, s->trial.rounds);
     }
     return status;
 }
@@ -277,7 +266,7 @@ static tune_setting *best_of(tune *t) {
 static pi_status try_threads(tune *t, tune_setting *best, pi_error *err) {
     tune_setting *turn[4] = {&t->settings[0]};
     int n = 1, own = best->trial.threads, all = cpu_count_available();
-    if (all > MAX_THREADS) all = MAX_THREADS;
+    if (all > POOL_MAX_THREADS) all = POOL_MAX_THREADS;
     const int others[2] = {own >= 4 ? own / 2 : 0, all > own ? all : 0};
     if (t->o->context.n_threads > 0 || others[0] + others[1] == 0) return PI_OK;
     if (best != turn[0]) turn[n++] = best;

@@ -4,19 +4,11 @@
 #include <string.h>
 
 #include "clock.h"
+#include "log_sum_exp.h"
 #include "powerinfer_placement.h"
 #include "tune.h"
 
 enum { WARM_UP = 4, LEAST = 8 }; /* tokens */
-
-/* -log p of a token, nats. */
-static float nats_of(const float *logits, int32_t n_vocab, int32_t token) {
-    float top = logits[0];
-    double sum = 0;
-    for (int32_t i = 1; i < n_vocab; i++) top = logits[i] > top ? logits[i] : top;
-    for (int32_t i = 0; i < n_vocab; i++) sum += exp((double)logits[i] - (double)top);
-    return (float)((double)top + log(sum) - (double)logits[token]);
-}
 
 static pi_status feed(tune_setting *s, const int32_t *tokens, int32_t n, pi_logits_wanted logits,
                       pi_error *err) {
@@ -74,6 +66,7 @@ pi_status tune_round(const tune_text *text, double seconds, tune_setting *s, pi_
     pi_model_info info;
     pi_counters before, after;
     double total = 0;
+    float most;
     int32_t at = text->depth, n = 0;
     pi_model_get_info(s->model, &info);
     pi_status status = rewind_to_prompt(text, s, err);
@@ -84,8 +77,11 @@ pi_status tune_round(const tune_text *text, double seconds, tune_setting *s, pi_
         double start = clock_seconds();
         status = feed(s, text->tokens + at, 1, PI_LOGITS_LAST, err);
         total += clock_seconds() - start;
-        if (status == PI_OK && isinf(seconds) && n < TUNE_TIMED_LONG)
-            s->nats[n] = nats_of(pi_logits(s->context, 0), info.n_vocab, text->tokens[at + 1]);
+        if (status == PI_OK && isinf(seconds) && n < TUNE_TIMED_LONG) {
+            const float *logits = pi_logits(s->context, 0);
+            s->nats[n] = (float)(log_sum_exp(logits, info.n_vocab, &most) -
+                                 (double)logits[text->tokens[at + 1]]);
+        }
     }
     pi_context_get_counters(s->context, &after);
     if (status != PI_OK) return status;
