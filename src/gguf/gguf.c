@@ -265,6 +265,15 @@ const char *gguf_part_path(const gguf_file *f, int part) {
     return f->paths[part];
 }
 
+pi_status gguf_refuse_output(const gguf_file *f, const char *out_path, pi_error *err) {
+    for (int i = 0; i < gguf_n_parts(f); i++)
+        if (os_path_same(gguf_part_path(f, i), out_path))
+            return error_set(err, PI_ERR_ARG,
+                             "output is the input: %.300s: give another name for the output",
+                             gguf_part_path(f, i));
+    return PI_OK;
+}
+
 void gguf_forget(const gguf_file *f, const gguf_tensor *t, size_t offset, size_t n_bytes) {
     file_map_forget(&f->parts[t->part].map, t->data + offset, n_bytes);
 }

@@ -120,6 +120,8 @@ const char *gguf_part_path(const gguf_file *f, int part);
  * a mapped file. */
 bool gguf_locate(const gguf_file *f, const void *data, int *part, uint64_t *offset);
 uint64_t gguf_part_bytes(const gguf_file *f, int part);
+/* PI_ERR_ARG when `out_path` is one of the file's parts, which an output must not replace. */
+pi_status gguf_refuse_output(const gguf_file *f, const char *out_path, pi_error *err);
 /* Hint that these bytes of a tensor's data will not be read again (file_map_forget). */
 void gguf_forget(const gguf_file *f, const gguf_tensor *t, size_t offset, size_t n_bytes);
 /* Like gguf_forget, for an address inside any tensor. */

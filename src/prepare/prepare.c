@@ -93,8 +93,7 @@ static pi_status refuse_same(const char *in, const char *out_path, pi_error *err
 pi_status prepare_open_output(preparation *p, pi_error *err) {
     os_info out;
     pi_status status = refuse_same(p->in_path, p->out_path, err);
-    for (int i = 0; p->model && status == PI_OK && i < gguf_n_parts(p->model->file); i++)
-        status = refuse_same(gguf_part_path(p->model->file, i), p->out_path, err);
+    if (status == PI_OK && p->model) status = gguf_refuse_output(p->model->file, p->out_path, err);
     if (status != PI_OK) return status;
     if (os_path_info(p->out_path, &out) == 0 && out.kind == OS_OTHER)
         return error_set(err, PI_ERR_IO, "not a file: %.300s: name a file for the output",

@@ -429,16 +429,6 @@ static pi_status convert_tensor(quantization *q, uint64_t number, float *relativ
 
 /* ---- output file ----------------------------------------------------------------------------- */
 
-static pi_status check_paths(const quantization *q, pi_error *err) {
-    for (int i = 0; i < gguf_n_parts(q->in); i++) {
-        const char *path = gguf_part_path(q->in, i);
-        if (os_path_same(path, q->out_path))
-            return error_set(err, PI_ERR_ARG,
-                             "output is the input: %.300s: give another name for the output", path);
-    }
-    return PI_OK;
-}
-
 static void put_keys(quantization *q) {
     const pi_quantize_options *o = q->options;
     gguf_writer *w = q->writer;
@@ -476,7 +466,7 @@ static pi_status declare_tensors(quantization *q, pi_error *err) {
 }
 
 static pi_status start_output(quantization *q, pi_error *err) {
-    pi_status status = check_paths(q, err);
+    pi_status status = gguf_refuse_output(q->in, q->out_path, err);
     if (status != PI_OK) return status;
     int n = q->options->n_threads > 0 ? q->options->n_threads : cpu_count_physical();
     status = pool_create(n, &q->workers, err);
