@@ -83,7 +83,7 @@ double pi_context_loss(const pi_context *c) {
     if (o->attn_blocks > 0)
         return t->here && o->attn_blocks == t->attn_blocks ? (double)t->loss : (double)NAN;
     for (int i = 0; i < p->model->hp.n_layer; i++) {
-        pi_mode mode = p->experts[i].n_expert ? p->experts[i].mode : p->ffn[i].mode;
+        pi_mode mode = plan_mode_of_layer(p, i);
         if (mode == PI_MODE_THRESHOLD) loss = (double)s->threshold_loss;
         if (mode != PI_MODE_PREDICT) continue;
         return o->set_threshold ? (double)NAN : (double)s->predict_loss;

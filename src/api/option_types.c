@@ -114,15 +114,14 @@ pi_status option_engine(const model *m, const pi_context_options *o, engine_opti
 
 void option_apply_tuning(const model *m, const pi_context_options *o, engine_options *e) {
     const model_tuning *t = &m->tuning;
-    pi_mode mode = PI_MODE_THRESHOLD;
+    pi_mode mode = PI_MODE_AUTO;
     if (!t->here) return;
     if (o->n_threads == 0 && t->threads > 0 && t->threads <= cpu_count_available()) {
         e->n_threads = t->threads;
         if (o->n_threads_batch == 0) e->n_threads_batch = cpu_count_physical(); /* not tuned */
     }
-    while (mode > PI_MODE_AUTO && strcmp(t->mode, ffn_mode_name(mode)) != 0) mode--;
-    bool known = mode > PI_MODE_AUTO || strcmp(t->mode, ffn_mode_name(PI_MODE_AUTO)) == 0;
-    if (!known || !(t->loss <= o->max_loss) || o->mode != PI_MODE_AUTO ||
+    while (mode <= PI_MODE_THRESHOLD && strcmp(t->mode, ffn_mode_name(mode)) != 0) mode++;
+    if (mode > PI_MODE_THRESHOLD || !(t->loss <= o->max_loss) || o->mode != PI_MODE_AUTO ||
         plan_check_mode(m, mode, NULL) != PI_OK)
         return;
     e->plan.mode = mode;

@@ -431,8 +431,7 @@ static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
 static pi_mode most_frequent_mode(const plan *p) {
     int count[PLAN_MODES] = {0}, best = PI_MODE_DENSE;
     for (int i = 0; i < p->model->hp.n_layer; i++)
-        if (p->model->layers[i].hp.ffn)
-            count[p->experts[i].n_expert ? p->experts[i].mode : p->ffn[i].mode]++;
+        if (p->model->layers[i].hp.ffn) count[plan_mode_of_layer(p, i)]++;
     for (int mode = 0; mode < PLAN_MODES; mode++)
         if (count[mode] > count[best]) best = mode;
     return (pi_mode)best;

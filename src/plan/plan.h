@@ -139,6 +139,11 @@ typedef struct plan {
     uint64_t fixed_bytes, fixed_ffn_bytes, ffn_bytes;
 } plan;
 
+/* The mode of a layer's FFN, or of its experts. */
+static inline pi_mode plan_mode_of_layer(const plan *p, int layer) {
+    return p->experts[layer].n_expert ? p->experts[layer].mode : p->ffn[layer].mode;
+}
+
 /* How tokens of a layer attend to the positions before them. */
 plan_blocks plan_attention_blocks(const plan *p, int layer);
 

@@ -220,7 +220,7 @@ static float loss_of_layers(const plan *p, const plan_options *o) {
     const model_sparse *s = &p->model->sparse;
     bool predicts = false, cuts = false;
     for (int i = 0; i < p->model->hp.n_layer; i++) {
-        pi_mode mode = p->experts[i].n_expert ? p->experts[i].mode : p->ffn[i].mode;
+        pi_mode mode = plan_mode_of_layer(p, i);
         predicts = predicts || mode == PI_MODE_PREDICT;
         cuts = cuts || mode == PI_MODE_THRESHOLD;
     }

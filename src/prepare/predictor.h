@@ -79,6 +79,13 @@ typedef struct predictor_fit {
 pi_status predictor_fit_layer(pool *p, const predictor_data *data, const predictor_options *options,
                               progress *progress, predictor_fit *out, pi_error *err);
 void predictor_fit_free(predictor_fit *fit);
+/* The kinds that are tried for a layer, and the progress after each. */
+typedef struct predictor_recipe {
+    predictor_kind kind;
+    double to;
+} predictor_recipe;
+enum { PREDICTOR_RECIPES = 3 };
+extern const predictor_recipe predictor_recipes[PREDICTOR_RECIPES];
 /* Whether a is the better of two fits: one that reaches the target; if both do, the cheaper one; if
  * none does, the closer one. */
 bool predictor_is_better(const predictor_fit *a, const predictor_fit *b, double target);

@@ -42,6 +42,9 @@ static double selection_cost(const predictor_data *data, const predictor_quality
     return q->selected * (double)data->n_ff * (double)data->gate_row_bytes;
 }
 
+const predictor_recipe predictor_recipes[PREDICTOR_RECIPES] = {
+    {PREDICTOR_SIGN, 0.2}, {PREDICTOR_LOWRANK, 0.5}, {PREDICTOR_RELU_MLP, 1.0}};
+
 /* As predictor_is_better. */
 static bool is_better(double cost_a, double recall_a, double cost_b, double recall_b,
                       double target) {
@@ -443,15 +446,12 @@ static pi_status fit_kind(fit_context *c, predictor_kind kind, double to, predic
 
 /* Fits all recipes; `out` is the cheapest, or NONE. */
 static pi_status fit_best(fit_context *c, predictor_fit *out, pi_error *err) {
-    static const struct {
-        predictor_kind kind;
-        double to;
-    } recipes[] = {{PREDICTOR_SIGN, 0.2}, {PREDICTOR_LOWRANK, 0.5}, {PREDICTOR_RELU_MLP, 1.0}};
     const predictor_data *data = c->data;
     double exact = (double)data->n_ff * (double)data->gate_row_bytes;
-    for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
+    for (int i = 0; i < PREDICTOR_RECIPES; i++) {
+        const predictor_recipe *recipe = &predictor_recipes[i];
         predictor_fit fit;
-        pi_status status = fit_kind(c, recipes[i].kind, recipes[i].to, &fit, err);
+        pi_status status = fit_kind(c, recipe->kind, recipe->to, &fit, err);
         if (status != PI_OK) return status;
         if (i == 0 || predictor_is_better(&fit, out, c->options->target)) {
             predictor_fit_free(out);

@@ -168,6 +168,12 @@ void prepare_magnitudes_free(prepare_magnitudes *h);
 /* Sets the thresholds so that at least this fraction of each layer's activations counts as zero. */
 void prepare_choose_cuts(preparation *p, double share);
 
+/* A predictor of the file in float, of a dense layer or of one expert, neurons in the file's order,
+ * scales and threshold folded in: score + bias >= threshold is score + (bias - threshold) >= 0.
+ * bias: [n_ff] or NULL. The caller frees `out` in every case. */
+pi_status prepare_decode_kept(const preparation *p, int layer, const model_tensor *fc1,
+                              const model_tensor *fc2, const float *bias, int64_t n_ff,
+                              predictor_fit *out, pi_error *err);
 /* The tokens that chose each expert of one layer, and their active neurons. */
 typedef struct prepare_experts prepare_experts;
 pi_status prepare_experts_create(preparation *p, int layer, prepare_experts **out, pi_error *err);
@@ -286,7 +292,7 @@ pi_status prepare_write(preparation *p, pi_error *err);
 /* Writes the measured values over the placeholders of prepare_write. */
 pi_status prepare_patch(preparation *p, double loss, pi_error *err);
 /* Whether a tensor is part of the output head's predictor that prepare makes. */
-bool prepare_is_sketch(const gguf_tensor *t);
+bool prepare_is_sketch(const char *name);
 
 /* ---- quality --------------------------------------------------------------------------------- */
 

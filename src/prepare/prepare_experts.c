@@ -261,18 +261,15 @@ static double exact_cost(const expert_fit *f) {
 
 /* The cheapest kind, or the one that the options name. */
 static pi_status fit_kinds(expert_fit *f, predictor_kind named, predictor_fit *out, pi_error *err) {
-    static const struct {
-        predictor_kind kind;
-        double to;
-    } recipes[] = {{PREDICTOR_SIGN, 0.2}, {PREDICTOR_LOWRANK, 0.5}, {PREDICTOR_RELU_MLP, 1.0}};
     double range[2] = {0, 0};
     pi_status status = PI_OK;
-    for (size_t i = 0; i < sizeof recipes / sizeof *recipes && status == PI_OK; i++) {
+    for (int i = 0; i < PREDICTOR_RECIPES && status == PI_OK; i++) {
+        const predictor_recipe *recipe = &predictor_recipes[i];
         predictor_fit fit;
-        if (named != PREDICTOR_KIND_COUNT && named != recipes[i].kind) continue;
+        if (named != PREDICTOR_KIND_COUNT && named != recipe->kind) continue;
         range[0] = range[1];
-        range[1] = named == PREDICTOR_KIND_COUNT ? recipes[i].to : 1;
-        status = fit_kind(f, recipes[i].kind, range, &fit, err);
+        range[1] = named == PREDICTOR_KIND_COUNT ? recipe->to : 1;
+        status = fit_kind(f, recipe->kind, range, &fit, err);
         if (status == PI_OK && fit.kind != PREDICTOR_NONE &&
             (out->kind == PREDICTOR_NONE ||
              predictor_is_better(&fit, out, f->p->options->recall))) {
@@ -315,29 +312,13 @@ pi_status prepare_experts_fit(preparation *p, int layer, const prepare_experts *
     return status == PI_OK ? prepare_spill_fit(p, layer, err) : status;
 }
 
-/* The file's predictor of one expert in float, with the threshold in the bias. */
 static pi_status decode_kept(const expert_fit *f, int expert, predictor_fit *out, pi_error *err) {
-    const model *m = f->p->model;
-    const model_tensor *t = m->layers[f->layer].t;
+    const model_tensor *t = f->p->model->layers[f->layer].t;
     const float *bias = t[ROLE_EXPERT_FC2_BIAS].data;
-    size_t rank = (size_t)m->layers[f->layer].sparse.rank, n_ff = (size_t)f->x->n_ff;
-    size_t n_embd = (size_t)m->hp.n_embd;
-    *out = (predictor_fit){.kind = m->layers[f->layer].sparse.predictor,
-                           .rank = (int32_t)rank,
-                           .type_fc1 = QUANT_F32,
-                           .type_fc2 = QUANT_F32,
-                           .fc1 = mem_alloc(rank * n_embd * sizeof(float)),
-                           .fc2 = mem_alloc(n_ff * rank * sizeof(float)),
-                           .bias = mem_alloc(n_ff * sizeof(float))};
-    if (!out->fc1 || !out->fc2 || !out->bias)
-        return error_nomem(err, (n_ff + n_embd) * rank * sizeof(float), "a predictor");
     const model_tensor fc1 = prepare_expert_of(&t[ROLE_EXPERT_FC1], f->x->n, expert);
     const model_tensor fc2 = prepare_expert_of(&t[ROLE_EXPERT_FC2], f->x->n, expert);
-    prepare_decode_rows(f->p->pool, &fc1, NULL, out->fc1);
-    prepare_decode_rows(f->p->pool, &fc2, NULL, out->fc2);
-    for (size_t i = 0; i < n_ff; i++)
-        out->bias[i] = (bias ? bias[(size_t)expert * n_ff + i] : 0) - m->sparse.predictor_threshold;
-    return PI_OK;
+    return prepare_decode_kept(f->p, f->layer, &fc1, &fc2, bias ? bias + expert * f->x->n_ff : NULL,
+                               f->x->n_ff, out, err);
 }
 
 pi_status prepare_experts_measure(preparation *p, int layer, const prepare_experts *x,

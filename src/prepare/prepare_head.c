@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "affix.h"
 #include "mem.h"
 #include "predictor_fit.h"
 #include "prepare.h"
@@ -58,8 +59,8 @@ typedef struct head_fit {
     int64_t n_group;
 } head_fit;
 
-bool prepare_is_sketch(const gguf_tensor *t) {
-    return strncmp(t->name, "output_sketch.", sizeof "output_sketch." - 1) == 0;
+bool prepare_is_sketch(const char *name) {
+    return starts_with(name, "output_sketch.");
 }
 
 static void release(head_fit *f) {

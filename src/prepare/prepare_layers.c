@@ -316,24 +316,22 @@ static pi_status fit_layer(layer_run *r, int layer, pi_error *err) {
 
 /* ---- predictors that are kept ---------------------------------------------------------------- */
 
-/* The file's predictor in float, neurons in the file's order, scales and threshold folded in: score
- * + bias >= threshold is score + (bias - threshold) >= 0. The caller frees it in every case. */
-static pi_status decode_kept(const layer_run *r, int layer, predictor_fit *out, pi_error *err) {
-    const model *m = r->p->model;
-    const model_tensor *t = m->layers[layer].t;
-    const float *bias = t[ROLE_FC2_BIAS].data;
+pi_status prepare_decode_kept(const preparation *p, int layer, const model_tensor *fc1,
+                              const model_tensor *fc2, const float *bias, int64_t n_ff,
+                              predictor_fit *out, pi_error *err) {
+    const model *m = p->model;
     size_t total = 0;
     *out = (predictor_fit){.kind = m->layers[layer].sparse.predictor,
                            .rank = m->layers[layer].sparse.rank,
                            .type_fc1 = QUANT_F32,
                            .type_fc2 = QUANT_F32};
     out->fc1 = take_floats(out->rank, m->hp.n_embd, &total);
-    out->fc2 = take_floats(out->rank, r->n_ff, &total);
-    out->bias = take_floats(1, r->n_ff, &total);
+    out->fc2 = take_floats(out->rank, n_ff, &total);
+    out->bias = take_floats(1, n_ff, &total);
     if (!out->fc1 || !out->fc2 || !out->bias) return error_nomem(err, total, "a predictor");
-    prepare_decode_rows(r->p->pool, &t[ROLE_FC1], NULL, out->fc1);
-    prepare_decode_rows(r->p->pool, &t[ROLE_FC2], NULL, out->fc2);
-    for (int64_t i = 0; i < r->n_ff; i++)
+    prepare_decode_rows(p->pool, fc1, NULL, out->fc1);
+    prepare_decode_rows(p->pool, fc2, NULL, out->fc2);
+    for (int64_t i = 0; i < n_ff; i++)
         out->bias[i] = (bias ? bias[i] : 0) - m->sparse.predictor_threshold;
     return PI_OK;
 }
@@ -351,7 +349,9 @@ static pi_status measure_kept(layer_run *r, int layer, pi_error *err) {
                            .x = r->kept,
                            .active = &held};
     *out = (predictor_fit){0};
-    pi_status status = decode_kept(r, layer, &decoded, err);
+    const model_tensor *t = layer_of(r->p, layer)->t;
+    pi_status status = prepare_decode_kept(r->p, layer, &t[ROLE_FC1], &t[ROLE_FC2],
+                                           t[ROLE_FC2_BIAS].data, r->n_ff, &decoded, err);
     if (status == PI_OK)
         status = predictor_measure(r->p->pool, &decoded, &data, 0, n_held, &out->quality, err);
     out->kind = decoded.kind;

@@ -365,8 +365,7 @@ static pi_status put_part(prepare_parts *l, const prepare_part *item, pi_error *
 static bool is_predictor(const prepare_part *item, const preparation *p) {
     int layer;
     const arch_tensor *row = prepare_find_role(p->model, item->name, &layer);
-    return starts_with(item->name, "output_sketch.") ||
-           (row && tensor_role_is_predictor(row->role));
+    return prepare_is_sketch(item->name) || (row && tensor_role_is_predictor(row->role));
 }
 
 static pi_status declare(prepare_parts *l, pi_error *err) {

@@ -107,7 +107,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     if (prepare_is_of_experts(l->p->model, t, &layer)) return add_of_experts(l, t, layer, err);
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     char name[GGUF_MAX_NAME];
-    if (prepare_is_sketch(t)) return PI_OK;
+    if (prepare_is_sketch(t->name)) return PI_OK;
     if (!row || row->role == ROLE_FFN_DOWN_T_BIAS) {
         if (!prepare_rename(t->name, ".ffn_down_t.scale", ".ffn_down.scale", name))
             prepare_rename(t->name, ".ffn_down_t.bias", ".ffn_down.bias", name);

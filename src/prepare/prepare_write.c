@@ -123,7 +123,7 @@ static pi_status add_tensor(prepare_parts *l, const gguf_tensor *t, pi_error *er
     const arch_tensor *row = prepare_find_role(l->p->model, t->name, &layer);
     bool found = row && (row->role == ROLE_FFN_FREQ || row->role == ROLE_EXPERT_PERM ||
                          (row->role >= ROLE_EXPERT_FC1 && row->role <= ROLE_EXPERT_SIGN));
-    if (prepare_is_sketch(t)) return PI_OK; /* from an earlier preparation */
+    if (prepare_is_sketch(t->name)) return PI_OK; /* from an earlier preparation */
     if (l->p->experts && !found) return prepare_add_copy(l, t, t->name, err);
     if (!row) {
         char name[GGUF_MAX_NAME];

@@ -243,10 +243,20 @@ static inline float cpu_exec_sigmoid(float x) {
     return 1 / (1 + expf(-x));
 }
 
-/* Whether the predictor selects neuron r; a score of NaN selects it. */
+/* log(1 + e^x), without overflow. */
+static inline float cpu_exec_softplus(float x) {
+    return x > 20 ? x : log1pf(expf(x));
+}
+
+/* Whether a predictor with this threshold selects neuron r; a score of NaN selects it. bias may be
+ * NULL. */
+static inline bool cpu_exec_passes(float score, const float *bias, int64_t r, float threshold) {
+    float value = bias ? score + bias[r] : score;
+    return !(value < threshold);
+}
+/* Whether the predictor of a dense FFN selects neuron r. */
 static inline bool cpu_exec_selects(const plan_ffn *f, const float *score, int64_t r) {
-    float value = f->score_bias ? score[r] + f->score_bias[r] : score[r];
-    return !(value < f->threshold);
+    return cpu_exec_passes(score[r], f->score_bias, r, f->threshold);
 }
 
 /* Whether bit r of a token's selected neurons is set. */

@@ -137,8 +137,7 @@ static void score(cpu_exec *c, const plan_step *s, const plan_experts *e, const 
 
 /* Whether a pair selects neuron r of its expert; a score of NaN selects it. */
 static bool selects(const plan_experts *e, int expert, const float *scores, int64_t r) {
-    float bias = e->score_bias ? e->score_bias[expert * e->n_ff + r] : 0;
-    return !(scores[r] + bias < e->threshold);
+    return cpu_exec_passes(scores[r], e->score_bias, expert * e->n_ff + r, e->threshold);
 }
 
 /* Lists the neurons of the part that any pair of the expert selects. */

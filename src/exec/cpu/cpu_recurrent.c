@@ -103,11 +103,6 @@ void cpu_exec_conv(cpu_exec *c, const plan_recurrent *r) {
 
 /* ---- recurrence ------------------------------------------------------------------------------ */
 
-/* ln(1 + e^x); for a large x this is x. */
-static float softplus(float x) {
-    return x > 20 ? x : log1pf(expf(x));
-}
-
 /* One head of one session. */
 typedef struct recur_task {
     cpu_exec *c;
@@ -126,8 +121,8 @@ static void set_ssm(recur_task *k, int t) {
     const float *x = cpu_exec_row(k->c, BUF_SSM_CONV, k->row + t);
     const float *keys = x + r->n_head * r->head_dim, *queries = keys + r->n_group * r->n_state;
     size_t n_bytes = (size_t)r->n_state * sizeof(float);
-    float step = softplus(cpu_exec_row(k->c, BUF_SSM_STEP, k->row + t)[k->head] +
-                          r->dt_bias[k->head]);
+    float step = cpu_exec_softplus(cpu_exec_row(k->c, BUF_SSM_STEP, k->row + t)[k->head] +
+                                   r->dt_bias[k->head]);
     float decay = expf(step * r->a[k->head]);
     float *value = k->value + t * r->head_dim;
     for (int64_t i = 0; i < r->n_state; i++) k->decay[t * r->n_state + i] = decay;
@@ -174,7 +169,7 @@ static void set_delta(recur_task *k, int t) {
     if (r->mixer == MIXER_KDA) {
         set_decays(k, t);
     } else {
-        float decay = expf(softplus(*alpha + r->dt_bias[k->head]) * r->a[k->head]);
+        float decay = expf(cpu_exec_softplus(*alpha + r->dt_bias[k->head]) * r->a[k->head]);
         for (int64_t i = 0; i < n; i++) k->decay[t * n + i] = decay;
     }
     normalize(queries + k->group * n, k->query + t * n, n, eps, 1 / sqrtf((float)n));

@@ -150,7 +150,7 @@ static void apply_gates(const cpu_exec *c, const plan_step *s, const args_quanti
     int64_t n = a->head_gates ? c->model->layers[s->layer].hp.v_dim : 1;
     for (int64_t i = 0; i < s->act_width; i++) {
         float g = gate[i / n];
-        x[i] *= !a->gate_softplus ? 1 / (1 + expf(-g)) : g > 20 ? g : log1pf(expf(g));
+        x[i] *= a->gate_softplus ? cpu_exec_softplus(g) : cpu_exec_sigmoid(g);
     }
 }
 
