@@ -317,8 +317,8 @@ void gpu_exec_programs_free(gpu_exec *g, gpu_exec_programs *p) {
 
 void gpu_exec_destroy(gpu_exec *g) {
     if (!g) return;
-    gpu_exec_swap_free(g);
     if (g->stream) g->b->stream_destroy(g->stream); /* waits for the work that uses the rest */
+    gpu_exec_swap_free(g);
     gpu_exec_programs_free(g, &g->programs);
     for (int i = 0; i < GPU_EXEC_STAGES; i++)
         if (g->staged[i]) g->b->event_destroy(g->staged[i]);
