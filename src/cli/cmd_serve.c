@@ -184,6 +184,8 @@ static pi_status start(job *j, pi_error *err) {
                                                                           : INT32_MAX);
     context.timed_forms = !o->deterministic;
     const server_options options = {.model = j->model,
+                                    .model_path = j->path,
+                                    .metrics_prefix = o->metrics_prefix,
                                     .model_name = o->alias ? o->alias
                                                   : slash  ? slash + 1
                                                            : j->path,

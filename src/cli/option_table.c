@@ -425,6 +425,9 @@ const option option_table[] = {
     ROW(TEXT, COMMAND, COMMAND_SERVE, alias, NAMES("alias", "a"), .argument = "NAME",
         .llama = EVERYWHERE, .llama_note = "one name",
         .help = "name of the model for clients (default: the file's name)"),
+    ROW(TEXT, COMMAND, COMMAND_SERVE, metrics_prefix, NAMES("metrics-prefix", NULL),
+        .argument = "PREFIX", .standard = "powerinfer_",
+        .help = "prefix of all names in GET /metrics; \"llamacpp:\" gives the names of llama.cpp"),
     ROW(FLAG, COMMAND, COMMAND_SERVE, no_webui, NAMES("no-webui", NULL), .aliases = {"--no-ui"},
         .opposite = "--webui --ui", .llama = EVERYWHERE,
         .help =

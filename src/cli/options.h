@@ -185,7 +185,7 @@ typedef struct cli_options {
     const char *now;                 /* NULL: the clock */
 
     /* serve; chat_template and predict above */
-    const char *host, *alias;
+    const char *host, *alias, *metrics_prefix;
     int64_t port, parallel, queue, ping, timeout, connections;
     int64_t pooling; /* server_pooling */
     bool no_webui, no_slots, no_cache_prompt, no_prefill_assistant;

@@ -80,34 +80,61 @@ static const api_field completions_fields[] = {
     COMMON,
     SAMPLING,
     FOR_OPENAI,
+    USED("suffix", "text after the answer, for models with FIM tokens"),
     REFUSED("best_of", "1", "use n"),
-    REFUSED("suffix", "", ""),
 };
+
+/* Of llama.cpp's own API: /completion and /infill. */
+#define NATIVE                                                                                     \
+    USED("n_predict", ""), USED("max_tokens", ""), USED("n", ""), USED("n_probs", ""),             \
+        USED("response_format", ""), COMMON, SAMPLING,                                             \
+        USED("t_max_predict_ms", "ends the answer at a later line"),                               \
+        USED("n_indent", "ends the answer before a line with fewer blanks"),                       \
+        USED("return_tokens", ""), USED("response_fields", "of answers in one piece"),             \
+        HARMLESS("t_max_prompt_ms", ""), HARMLESS("model", "there is one model"),                  \
+        HARMLESS("n_keep", "contexts are not shifted"),                                            \
+        HARMLESS("n_discard", "contexts are not shifted"), REFUSED("min_keep", "1", ""),           \
+        REFUSED("image_data", "", ""), REFUSED("lora", "", "load adapters at the start"),          \
+        REFUSED("post_sampling_probs", "", ""), REFUSED("grammar_lazy", "", "use tools")
 
 static const api_field native_fields[] = {
     USED("prompt", "string, token ids, or an array of them"),
-    USED("n_predict", ""),
-    USED("max_tokens", ""),
-    USED("n", ""),
-    USED("n_probs", ""),
-    USED("response_format", ""),
-    COMMON,
-    SAMPLING,
-    HARMLESS("model", "there is one model"),
-    HARMLESS("n_keep", "contexts are not shifted"),
-    HARMLESS("n_discard", "contexts are not shifted"),
-    REFUSED("min_keep", "1", ""),
-    REFUSED("image_data", "", ""),
-    REFUSED("lora", "", "load adapters at the start"),
-    REFUSED("n_indent", "", ""),
-    REFUSED("t_max_predict_ms", "-1", ""),
-    REFUSED("post_sampling_probs", "", ""),
-    REFUSED("return_tokens", "", ""),
-    REFUSED("response_fields", "", ""),
-    REFUSED("grammar_lazy", "", "use tools"),
-    REFUSED("input_prefix", "", ""),
-    REFUSED("input_suffix", "", ""),
-    REFUSED("input_extra", "", ""),
+    NATIVE,
+    REFUSED("input_prefix", "", "use /infill"),
+    REFUSED("input_suffix", "", "use /infill"),
+    REFUSED("input_extra", "", "use /infill"),
+};
+
+static const api_field infill_fields[] = {
+    USED("input_prefix", ""),
+    USED("input_suffix", ""),
+    USED("input_extra", "other files: text, filename"),
+    USED("prompt", "follows input_prefix"),
+    NATIVE,
+};
+
+#define OLLAMA                                                                                     \
+    USED("options", "num_predict, stop, seed, sampling; num_ctx and others are harmless"),         \
+        USED("format", "json, or a schema"), USED("think", "true, false, or a level"),             \
+        USED("stream", "on by default"), USED("logprobs", ""), USED("top_logprobs", ""),           \
+        HARMLESS("model", "there is one model"), HARMLESS("keep_alive", "the model stays loaded"), \
+        REFUSED("images", "", "only text")
+
+static const api_field ollama_chat_fields[] = {
+    USED("messages", "without images"),
+    USED("tools", ""),
+    USED("tool_choice", "as in /v1/chat/completions"),
+    OLLAMA,
+};
+
+static const api_field ollama_generate_fields[] = {
+    USED("prompt", ""),
+    USED("system", ""),
+    USED("suffix", "text after the answer, for models with FIM tokens"),
+    USED("raw", ""),
+    OLLAMA,
+    REFUSED("template", "", "use raw"),
+    REFUSED("context", "", "use /api/chat"),
 };
 
 static const api_field responses_fields[] = {
@@ -212,6 +239,9 @@ const api_fields api_tables[N_APIS] = {
     [API_NATIVE] = TABLE("/completion", native_fields),
     [API_RESPONSES] = TABLE("/v1/responses", responses_fields),
     [API_MESSAGES] = TABLE("/v1/messages", messages_fields),
+    [API_INFILL] = TABLE("/infill", infill_fields),
+    [API_OLLAMA_CHAT] = TABLE("/api/chat", ollama_chat_fields),
+    [API_OLLAMA_GENERATE] = TABLE("/api/generate", ollama_generate_fields),
 };
 
 static bool is_allowed(const char *allowed, const char *value) {

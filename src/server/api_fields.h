@@ -29,7 +29,17 @@ typedef struct api_fields {
     size_t n;
 } api_fields;
 
-enum { API_CHAT, API_COMPLETIONS, API_NATIVE, API_RESPONSES, API_MESSAGES, N_APIS };
+enum {
+    API_CHAT,
+    API_COMPLETIONS,
+    API_NATIVE,
+    API_RESPONSES,
+    API_MESSAGES,
+    API_INFILL,
+    API_OLLAMA_CHAT,
+    API_OLLAMA_GENERATE,
+    N_APIS
+};
 extern const api_fields api_tables[N_APIS];
 
 /* PI_ERR_UNSUPPORTED: names the first field that is refused. null, false, 0 and empty values

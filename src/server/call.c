@@ -80,7 +80,9 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
     q->max_tokens = c->params.max_tokens;
     q->max_draft = c->params.max_draft;
     q->preferred = c->params.slot + 1;
-    q->n_top = c->params.n_top;
+    q->max_seconds = c->params.max_seconds;
+    q->min_indent = c->params.min_indent;
+    q->n_top = c->params.n_top < 0 && c->params.returns_tokens ? 0 : c->params.n_top;
     q->echo = c->params.echo;
     q->echo_bytes = c->echo_bytes;
     q->reuse = c->params.cache_prompt && !(q->echo && q->n_top >= 0);
@@ -260,7 +262,7 @@ json_writer *call_event(server_call *c, const char *name) {
         call_put(c, name);
         call_put(c, "\n");
     }
-    call_put(c, "data: ");
+    if (!c->dialect->lines) call_put(c, "data: ");
     json_begin_compact(&c->event, c->events);
     json_put_object(&c->event, NULL);
     return &c->event;
@@ -269,7 +271,7 @@ json_writer *call_event(server_call *c, const char *name) {
 void call_event_end(server_call *c) {
     json_end_object(&c->event);
     if (!os_stream_flush(c->events)) c->broken = true;
-    call_put(c, "\n\n");
+    call_put(c, c->dialect->lines ? "\n" : "\n\n");
 }
 
 /* Writes an event that is not part of the APIs, for clients that request it. */
@@ -368,7 +370,8 @@ static enum MHD_Result answer_stream(exchange *x, server_call *c) {
         free_call(c);
         return MHD_NO;
     }
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                            c->dialect->lines ? "application/x-ndjson" : "text/event-stream");
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     MHD_add_response_header(response, "X-Accel-Buffering", "no");
     return http_send(x, 200, response);

@@ -45,7 +45,8 @@ typedef struct dialect {
     void (*done)(server_call *c);                    /* all choices have ended; NULL: nothing */
     void (*failed)(server_call *c, unsigned status, const char *message);
     void (*whole)(server_call *c, json_writer *w);
-    const char *ping; /* text to send when a stream is silent; NULL: a comment */
+    const char *ping; /* text to send when a stream is silent; NULL: a comment; "": nothing */
+    bool lines;       /* streams are lines of JSON, without names; otherwise server-sent events */
 } dialect;
 
 struct server_call {

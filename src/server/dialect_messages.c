@@ -231,7 +231,7 @@ enum MHD_Result route_messages(exchange *x) {
 }
 
 enum MHD_Result route_count_tokens(exchange *x) {
-    return generate_count(x, &from_messages);
+    return generate_count(x, &from_messages, NULL);
 }
 
 /* ---- answer ---------------------------------------------------------------------------------- */

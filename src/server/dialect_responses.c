@@ -219,6 +219,10 @@ enum MHD_Result route_responses(exchange *x) {
     return generate_translated(x, &from_responses, &dialect_responses, "resp_");
 }
 
+enum MHD_Result route_input_tokens(exchange *x) {
+    return generate_count(x, &from_responses, "response.input_tokens");
+}
+
 /* ---- items ----------------------------------------------------------------------------------- */
 
 enum { ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };

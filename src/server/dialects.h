@@ -9,6 +9,7 @@ extern const dialect dialect_text;      /* /v1/completions */
 extern const dialect dialect_native;    /* /completion, in the form of llama.cpp's server */
 extern const dialect dialect_messages;  /* /v1/messages */
 extern const dialect dialect_responses; /* /v1/responses */
+extern const dialect dialect_ollama_chat, dialect_ollama_generate; /* /api/chat, /api/generate */
 
 /* In dialect_openai.c; dialect_native uses the same form. */
 /* Writes an array with the tokens of the answer from number `first` on, each with params.n_top >= 0
@@ -23,11 +24,17 @@ enum MHD_Result route_native(exchange *x);
 enum MHD_Result route_messages(exchange *x);
 enum MHD_Result route_count_tokens(exchange *x);
 enum MHD_Result route_responses(exchange *x);
+enum MHD_Result route_input_tokens(exchange *x);
+enum MHD_Result route_infill(exchange *x);
+enum MHD_Result route_ollama_chat(exchange *x);
+enum MHD_Result route_ollama_generate(exchange *x);
 enum MHD_Result route_apply_template(exchange *x);
 
 /* In route_embeddings.c. */
 enum MHD_Result route_embeddings(exchange *x);
 enum MHD_Result route_embedding(exchange *x);
+enum MHD_Result route_ollama_embed(exchange *x);
+enum MHD_Result route_ollama_embeddings(exchange *x);
 /* Returns the pooling that a server uses with these options and this model. */
 pooling embeddings_pooling(const server_options *options);
 
@@ -42,5 +49,16 @@ enum MHD_Result route_slot_action(exchange *x); /* in route_slots.c */
 enum MHD_Result route_metrics(exchange *x);
 enum MHD_Result route_tokenize(exchange *x);
 enum MHD_Result route_detokenize(exchange *x);
+
+/* In route_info.c: writes an object with the settings. */
+void info_put_sampling(json_writer *w, const char *key, const pi_sampler_options *o);
+
+/* In route_ollama.c. */
+/* Writes a time as RFC 3339 in UTC; unix_seconds 0: now. */
+void ollama_put_time(json_writer *w, const char *key, int64_t unix_seconds);
+enum MHD_Result route_ollama_tags(exchange *x);
+enum MHD_Result route_ollama_ps(exchange *x);
+enum MHD_Result route_ollama_show(exchange *x);
+enum MHD_Result route_ollama_version(exchange *x);
 
 #endif

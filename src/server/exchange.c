@@ -135,12 +135,14 @@ static enum MHD_Result reply_message(exchange *x, unsigned status, const char *m
     bytes_json j;
     if (!bytes_json_begin(&j, &body)) return MHD_NO;
     json_put_object(&j.writer, NULL);
-    const bool messages = is_under(x, "/v1/messages");
+    const bool messages = is_under(x, "/v1/messages"), ollama = is_under(x, "/api/");
     char too_long[96];
     if (messages) json_put_text(&j.writer, "type", "error");
     snprintf(too_long, sizeof too_long, "prompt is too long: %zu tokens > %d maximum",
              x->n_too_long, x->server->options.n_ctx);
-    if (x->unsupported)
+    if (ollama)
+        json_put_text(&j.writer, "error", message);
+    else if (x->unsupported)
         put_unsupported(&j.writer, x, message);
     else if (x->n_too_long && !messages)
         put_too_long(&j.writer, x, message);
@@ -175,7 +177,8 @@ enum MHD_Result http_reply_failed(exchange *x, const pi_error *err) {
 
 bool http_parse_body(exchange *x, const json_node **out, enum MHD_Result *result) {
     pi_error err = {.status = PI_OK};
-    *out = NULL;
+    *out = json_root(x->doc);
+    if (x->doc) return true;
     if (json_parse(x->body.data ? x->body.data : "", x->body.used, "request", &x->doc, &err)) {
         *result = http_reply_failed(x, &err);
         return false;

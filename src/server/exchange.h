@@ -87,8 +87,8 @@ enum MHD_Result http_send(exchange *x, unsigned status, struct MHD_Response *res
 /* Writes an error object for streams: "code", "message", "type". */
 void http_put_error(json_writer *w, const char *key, unsigned status, const char *message);
 
-/* Parses the body as a JSON object. False: the client already has its answer, and *result is what
- * the handler must return. */
+/* Parses the body as a JSON object, once. False: the client already has its answer, and *result is
+ * what the handler must return. */
 bool http_parse_body(exchange *x, const json_node **out, enum MHD_Result *result);
 
 #endif

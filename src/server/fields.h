@@ -30,7 +30,11 @@ typedef struct params {
     int n;              /* number of choices */
     int n_top;          /* -1: no logprobs */
     bool stream, include_usage, cache_prompt, timings;
-    bool echo;             /* answers begin with the prompt */
+    bool echo;           /* answers begin with the prompt */
+    bool returns_tokens; /* answers contain the ids of their tokens */
+    double max_seconds;  /* from the first token on; ends the answer at a later line; 0: none */
+    int32_t min_indent;  /* blanks that lines after the first must begin with */
+    const json_node *response_fields; /* names of the members of the answer; NULL: all */
     bool neurons;          /* the stream has events with active neurons; needs `stream` */
     const json_node *stop; /* a string or an array of strings; NULL: none */
 } params;

@@ -1,11 +1,13 @@
-/* route_embeddings.c: POST /v1/embeddings, and /embedding in the form of llama.cpp's server. Every
- * input is a sequence whose tokens the scheduler reads like a prompt, in the same steps as the
- * sequences that generate. At most as many inputs as slots are submitted at a time, so that
- * thousands of inputs do not fill the queue. All functions run on the connection's thread. */
+/* route_embeddings.c: POST /v1/embeddings, /embedding in the form of llama.cpp's server, and
+ * /api/embed and /api/embeddings of Ollama's API. Every input is a sequence whose tokens the
+ * scheduler reads like a prompt, in the same steps as the sequences that generate. At most as many
+ * inputs as slots are submitted at a time, so that thousands of inputs do not fill the queue. All
+ * functions run on the connection's thread. */
 #include <math.h>
 #include <string.h>
 
 #include "base64.h"
+#include "clock.h"
 #include "dialects.h"
 #include "mem.h"
 
@@ -18,12 +20,21 @@ typedef struct embedding_input {
     float *vector; /* [n_embd], scaled to length 1 */
 } embedding_input;
 
+typedef enum embedding_form {
+    FORM_OPENAI,
+    FORM_NATIVE,
+    FORM_OLLAMA,    /* /api/embed */
+    FORM_OLLAMA_ONE /* /api/embeddings: one prompt */
+} embedding_form;
+
 typedef struct embedding_call {
     server *server;
     exchange *x;
     embedding_input *inputs; /* [n_inputs] */
     size_t n_inputs;
-    bool base64, native;
+    embedding_form form;
+    bool base64;
+    bool truncates; /* texts longer than a slot are cut */
     os_condition news;
 } embedding_call;
 
@@ -59,8 +70,10 @@ static pi_status read_input(embedding_call *c, const json_node *node, pi_error *
     size_t n = 0;
     if (json_as_string(node, &text, &n) && n == 0)
         return error_set(err, PI_ERR_ARG, "input: a string is empty");
-    pi_status status = prompt_read(&c->server->prompts, node, "input", &in->tokens, &in->n_tokens,
-                                   err);
+    prompt_maker prompts = c->server->prompts;
+    if (c->truncates) prompts.n_ctx = 0;
+    pi_status status = prompt_read(&prompts, node, "input", &in->tokens, &in->n_tokens, err);
+    if (c->truncates && in->n_tokens > (size_t)o->n_ctx) in->n_tokens = (size_t)o->n_ctx;
     return status == PI_OK ? prompt_check(o->model, in->tokens, in->n_tokens, o->n_ctx, err)
                            : status;
 }
@@ -69,6 +82,7 @@ static pi_status read_input(embedding_call *c, const json_node *node, pi_error *
 static pi_status read_inputs(embedding_call *c, const json_node *body, pi_error *err) {
     const json_node *input = json_get(body, "input");
     if (!input) input = json_get(body, "content"); /* name in llama.cpp's server */
+    if (c->form == FORM_OLLAMA_ONE) input = json_get(body, "prompt");
     json_kind kind = json_kind_of(input), first = json_kind_of(json_at(input, 0));
     size_t n = json_count(input);
     if (kind != JSON_STRING && (kind != JSON_ARRAY || n == 0))
@@ -94,6 +108,9 @@ static pi_status read_form(embedding_call *c, const json_node *body, pi_error *e
     int64_t n_embd = c->server->info.n_embd, dimensions = n_embd;
     pi_status status = field_text(body, "encoding_format", &format, err);
     if (status == PI_OK) status = field_int(body, "dimensions", 1, INT32_MAX, &dimensions, err);
+    c->truncates = c->form >= FORM_OLLAMA;
+    if (status == PI_OK && c->form == FORM_OLLAMA)
+        status = field_bool(body, "truncate", &c->truncates, err);
     if (status != PI_OK) return status;
     c->base64 = strcmp(format, "base64") == 0;
     if (!c->base64 && strcmp(format, "float") != 0)
@@ -196,15 +213,20 @@ static pi_status compute(embedding_call *c, bool *gone, pi_error *err) {
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
+static void put_floats(const embedding_call *c, json_writer *w, const char *key,
+                       const float *vector) {
+    json_put_array(w, key);
+    for (int32_t i = 0; i < c->server->info.n_embd; i++) bytes_json_float(w, NULL, vector[i]);
+    json_end_array(w);
+}
+
 /* Writes a vector; base64 holds little-endian floats, as in OpenAI's API. room: space for the bytes
  * and the text of one vector. */
 static void put_vector(const embedding_call *c, json_writer *w, const float *vector,
                        uint8_t *room) {
     size_t n_embd = (size_t)c->server->info.n_embd;
     if (!c->base64) {
-        json_put_array(w, "embedding");
-        for (size_t i = 0; i < n_embd; i++) bytes_json_float(w, NULL, vector[i]);
-        json_end_array(w);
+        put_floats(c, w, "embedding", vector);
         return;
     }
     for (size_t i = 0; i < n_embd; i++) {
@@ -224,14 +246,27 @@ static void put_native(const embedding_call *c, json_writer *w) {
         json_put_object(w, NULL);
         json_put_int(w, "index", (int64_t)i);
         json_put_array(w, "embedding");
-        json_put_array(w, NULL);
-        for (int32_t k = 0; k < c->server->info.n_embd; k++)
-            bytes_json_float(w, NULL, c->inputs[i].vector[k]);
-        json_end_array(w);
+        put_floats(c, w, NULL, c->inputs[i].vector);
         json_end_array(w);
         json_end_object(w);
     }
     json_end_array(w);
+}
+
+static void put_ollama(const embedding_call *c, json_writer *w, int64_t n_tokens) {
+    json_put_object(w, NULL);
+    if (c->form == FORM_OLLAMA_ONE) {
+        put_floats(c, w, "embedding", c->inputs[0].vector);
+    } else {
+        json_put_text(w, "model", c->server->options.model_name);
+        json_put_array(w, "embeddings");
+        for (size_t i = 0; i < c->n_inputs; i++) put_floats(c, w, NULL, c->inputs[i].vector);
+        json_end_array(w);
+        json_put_int(w, "total_duration", (int64_t)(1e9 * (clock_seconds() - c->x->started)));
+        json_put_int(w, "load_duration", 0);
+        json_put_int(w, "prompt_eval_count", n_tokens);
+    }
+    json_end_object(w);
 }
 
 static void put_answer(const embedding_call *c, json_writer *w, int64_t n_tokens, uint8_t *room) {
@@ -263,8 +298,10 @@ static enum MHD_Result answer(embedding_call *c, int64_t n_tokens) {
         mem_free(room);
         return http_reply_error(c->x, 500, "out of memory");
     }
-    if (c->native)
+    if (c->form == FORM_NATIVE)
         put_native(c, &j.writer);
+    else if (c->form >= FORM_OLLAMA)
+        put_ollama(c, &j.writer, n_tokens);
     else
         put_answer(c, &j.writer, n_tokens, room);
     mem_free(room);
@@ -296,11 +333,11 @@ static void tear_down(embedding_call *c) {
     os_condition_destroy(&c->news);
 }
 
-static enum MHD_Result reply(exchange *x, bool native) {
+static enum MHD_Result reply(exchange *x, embedding_form form) {
     const json_node *body = NULL;
     enum MHD_Result result;
     pi_error err = {.status = PI_OK};
-    embedding_call c = {.server = x->server, .x = x, .native = native};
+    embedding_call c = {.server = x->server, .x = x, .form = form};
     if (!http_parse_body(x, &body, &result)) return result;
     os_condition_init(&c.news);
     pi_status status = read_form(&c, body, &err);
@@ -311,9 +348,17 @@ static enum MHD_Result reply(exchange *x, bool native) {
 }
 
 enum MHD_Result route_embeddings(exchange *x) {
-    return reply(x, false);
+    return reply(x, FORM_OPENAI);
 }
 
 enum MHD_Result route_embedding(exchange *x) {
-    return reply(x, true);
+    return reply(x, FORM_NATIVE);
+}
+
+enum MHD_Result route_ollama_embed(exchange *x) {
+    return reply(x, FORM_OLLAMA);
+}
+
+enum MHD_Result route_ollama_embeddings(exchange *x) {
+    return reply(x, FORM_OLLAMA_ONE);
 }

@@ -4,6 +4,7 @@
 #include "answer_form.h"
 #include "api_fields.h"
 #include "dialects.h"
+#include "infill.h"
 #include "mem.h"
 #include "rng.h"
 #include "route_generate.h"
@@ -155,6 +156,135 @@ enum MHD_Result route_chat(exchange *x) {
     return generate_chat(x, body, &dialect_chat, "chatcmpl-");
 }
 
+/* ---- completions ----------------------------------------------------------------------------- */
+
+static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *prompt,
+                                 pi_error *err) {
+    int32_t *tokens = NULL;
+    const char *text = NULL;
+    size_t n = 0;
+    c->echo_bytes = json_as_string(prompt, &text, &n) ? n : SIZE_MAX;
+    pi_status status = prompt_read(&x->server->prompts, prompt, "prompt", &tokens, &n, err);
+    return status == PI_OK ? call_add_prompt(c, tokens, n, err) : status;
+}
+
+/* The answer stands between the prompt and a suffix. */
+static pi_status add_infill(exchange *x, server_call *c, const json_node *prompt,
+                            const json_node *suffix, const json_node *body, pi_error *err) {
+    infill f = {.extra = json_get(body, "input_extra"), .max_tokens = c->params.max_tokens};
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    if (!json_as_string(prompt, &f.prefix, &f.n_prefix) ||
+        !json_as_string(suffix, &f.suffix, &f.n_suffix))
+        return error_set(err, PI_ERR_ARG, "suffix: it and the prompt must be strings");
+    if (c->params.echo) return error_set(err, PI_ERR_ARG, "suffix and echo exclude each other");
+    c->echo_bytes = SIZE_MAX;
+    pi_status status = infill_tokens(&x->server->prompts, &f, &tokens, &n, err);
+    return status == PI_OK ? call_add_prompt(c, tokens, n, err) : status;
+}
+
+/* Reads one prompt, or an array of prompts. */
+static pi_status add_text_prompts(exchange *x, server_call *c, const json_node *body,
+                                  pi_error *err) {
+    const json_node *prompt = json_get(body, "prompt"), *suffix = json_get(body, "suffix");
+    json_kind kind = json_kind_of(prompt), first = json_kind_of(json_at(prompt, 0));
+    if (kind != JSON_STRING && kind != JSON_ARRAY)
+        return error_set(err, PI_ERR_ARG,
+                         "prompt: must be a string, token ids, or an array of them");
+    if (json_kind_of(suffix) != JSON_NULL) return add_infill(x, c, prompt, suffix, body, err);
+    if (kind == JSON_STRING || (first != JSON_STRING && first != JSON_ARRAY))
+        return add_text_prompt(x, c, prompt, err);
+    for (size_t i = 1; i < json_count(prompt); i++)
+        if (json_kind_of(json_at(prompt, i)) == JSON_INT)
+            return add_text_prompt(x, c, prompt, err); /* one prompt of texts and ids */
+    pi_status status = PI_OK;
+    for (size_t i = 0; i < json_count(prompt) && status == PI_OK; i++)
+        status = add_text_prompt(x, c, json_at(prompt, i), err);
+    return status;
+}
+
+static enum MHD_Result generate_text(exchange *x, const json_node *body, const dialect *d,
+                                     const char *id, params *p) {
+    pi_error err = {.status = PI_OK};
+    server_call *c = call_create(x, d, id, p);
+    if (!c) return http_reply_error(x, 500, "out of memory");
+    const answer_form form = {.model = x->server->options.model,
+                              .grammars = &x->server->grammars,
+                              .owner = c->owner,
+                              .body = body};
+    pi_status status = answer_form_create(&form, &c->grammar, &err);
+    if (status == PI_OK) status = add_text_prompts(x, c, body, &err);
+    return status == PI_OK ? call_answer(x, c) : call_refuse(x, c, &err);
+}
+
+enum MHD_Result route_completions(exchange *x) {
+    const json_node *body = NULL;
+    enum MHD_Result result;
+    params p = {.n_top = -1};
+    pi_error err = {.status = PI_OK};
+    int64_t n_top = -1;
+    if (!http_parse_body(x, &body, &result)) return result;
+    pi_status status = api_fields_check(body, &api_tables[API_COMPLETIONS], &err);
+    if (status == PI_OK) status = read_params(x, body, text_limits, &p, &err);
+    if (status == PI_OK) status = field_int(body, "logprobs", 0, SEQUENCE_MAX_TOP, &n_top, &err);
+    if (status == PI_OK) status = field_bool(body, "echo", &p.echo, &err);
+    p.n_top = (int)n_top;
+    if (status == PI_OK) return generate_text(x, body, &dialect_text, "cmpl-", &p);
+    params_free(&p);
+    return http_reply_failed(x, &err);
+}
+
+/* Reads the fields that only llama.cpp's API has. */
+static pi_status read_native(exchange *x, const json_node *body, params *p, pi_error *err) {
+    int64_t n_top = 0, milliseconds = -1, indent = 0;
+    pi_status status = read_params(x, body, native_limits, p, err);
+    if (status == PI_OK) status = field_int(body, "n_probs", 0, SEQUENCE_MAX_TOP, &n_top, err);
+    if (status == PI_OK)
+        status = field_int(body, "t_max_predict_ms", -1, INT32_MAX, &milliseconds, err);
+    if (status == PI_OK) status = field_int(body, "n_indent", 0, INT32_MAX, &indent, err);
+    if (status == PI_OK) status = field_bool(body, "return_tokens", &p->returns_tokens, err);
+    if (status == PI_OK) status = field_kind(body, "response_fields", JSON_ARRAY, err);
+    p->n_top = n_top > 0 ? (int)n_top : -1;
+    p->max_seconds = milliseconds > 0 ? 1e-3 * (double)milliseconds : 0;
+    p->min_indent = (int32_t)indent;
+    p->response_fields = json_get(body, "response_fields");
+    return status;
+}
+
+static enum MHD_Result generate_native(exchange *x, const json_node *body) {
+    params p = {.n_top = -1};
+    pi_error err = {.status = PI_OK};
+    if (read_native(x, body, &p, &err) == PI_OK)
+        return generate_text(x, body, &dialect_native, "", &p);
+    params_free(&p);
+    return http_reply_failed(x, &err);
+}
+
+enum MHD_Result route_native(exchange *x) {
+    const json_node *body = NULL;
+    enum MHD_Result result;
+    pi_error err = {.status = PI_OK};
+    if (!http_parse_body(x, &body, &result)) return result;
+    if (api_fields_check(body, &api_tables[API_NATIVE], &err) != PI_OK)
+        return http_reply_failed(x, &err);
+    return generate_native(x, body);
+}
+
+/* A translated request, whose fields have been checked. */
+static enum MHD_Result generate_prompt(exchange *x, const json_node *body, const dialect *d,
+                                       const char *id) {
+    params p = {.n_top = -1};
+    pi_error err = {.status = PI_OK};
+    if (d == &dialect_native) return generate_native(x, body);
+    pi_status status = read_params(x, body, text_limits, &p, &err);
+    if (status == PI_OK) status = read_chat_logprobs(body, &p, &err);
+    if (status == PI_OK) return generate_text(x, body, d, id, &p);
+    params_free(&p);
+    return http_reply_failed(x, &err);
+}
+
+/* ---- translations ---------------------------------------------------------------------------- */
+
 void generate_put_tools(json_writer *w, const json_node *tools, const char *schema, bool typed) {
     if (json_count(tools) == 0) return;
     json_put_array(w, "tools");
@@ -206,12 +336,14 @@ enum MHD_Result generate_translated(exchange *x, const translation *t, const dia
     json_doc *doc = NULL;
     enum MHD_Result result;
     if (!parse_translated(x, t, &doc, &result)) return result;
-    result = generate_chat(x, json_root(doc), d, id);
+    const json_node *body = json_root(doc);
+    result = json_get(body, "messages") ? generate_chat(x, body, d, id)
+                                        : generate_prompt(x, body, d, id);
     json_free(doc);
     return result;
 }
 
-enum MHD_Result generate_count(exchange *x, const translation *t) {
+enum MHD_Result generate_count(exchange *x, const translation *t, const char *object) {
     json_doc *doc = NULL;
     enum MHD_Result result;
     chat_tools tools;
@@ -232,6 +364,7 @@ enum MHD_Result generate_count(exchange *x, const translation *t) {
     if (status == PI_OK && !bytes_json_begin(&j, &reply)) status = error_nomem(&err, 0, "answer");
     if (status == PI_OK) {
         json_put_object(&j.writer, NULL);
+        if (object) json_put_text(&j.writer, "object", object);
         json_put_int(&j.writer, "input_tokens", (int64_t)n);
         json_end_object(&j.writer);
         result = http_reply_json(x, &j, &reply);
@@ -267,80 +400,37 @@ enum MHD_Result route_apply_template(exchange *x) {
     return result;
 }
 
-/* ---- completions ----------------------------------------------------------------------------- */
-
-static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *prompt,
-                                 pi_error *err) {
-    int32_t *tokens = NULL;
-    const char *text = NULL;
+/* Writes the completion that is equivalent to a request of /infill: its prompt follows the
+ * prefix. */
+static pi_status write_infill(const json_node *body, json_writer *w, pi_error *err) {
+    static const char *const texts[] = {"input_prefix", "prompt", "input_suffix"};
+    bytes joined[2] = {{0}};
+    const json_node *value = NULL;
+    const char *key = NULL, *text = "";
+    void *iter = NULL;
     size_t n = 0;
-    c->echo_bytes = json_as_string(prompt, &text, &n) ? n : SIZE_MAX;
-    pi_status status = prompt_read(&x->server->prompts, prompt, "prompt", &tokens, &n, err);
-    return status == PI_OK ? call_add_prompt(c, tokens, n, err) : status;
-}
-
-/* Reads one prompt, or an array of prompts. */
-static pi_status add_text_prompts(exchange *x, server_call *c, const json_node *body,
-                                  pi_error *err) {
-    const json_node *prompt = json_get(body, "prompt");
-    json_kind kind = json_kind_of(prompt), first = json_kind_of(json_at(prompt, 0));
-    if (kind != JSON_STRING && kind != JSON_ARRAY)
-        return error_set(err, PI_ERR_ARG,
-                         "prompt: must be a string, token ids, or an array of them");
-    if (kind == JSON_STRING || (first != JSON_STRING && first != JSON_ARRAY))
-        return add_text_prompt(x, c, prompt, err);
-    for (size_t i = 1; i < json_count(prompt); i++)
-        if (json_kind_of(json_at(prompt, i)) == JSON_INT)
-            return add_text_prompt(x, c, prompt, err); /* one prompt of texts and ids */
     pi_status status = PI_OK;
-    for (size_t i = 0; i < json_count(prompt) && status == PI_OK; i++)
-        status = add_text_prompt(x, c, json_at(prompt, i), err);
+    for (int i = 0; i < 3 && status == PI_OK; i++) {
+        value = json_get(body, texts[i]);
+        if (json_kind_of(value) == JSON_NULL) continue;
+        if (!json_as_string(value, &text, &n))
+            status = error_set(err, PI_ERR_ARG, "%s: must be a string", texts[i]);
+        else if (!bytes_append(&joined[i / 2], text, n))
+            status = error_nomem(err, n, texts[i]);
+    }
+    json_put_string(w, "prompt", joined[0].used ? joined[0].data : "", joined[0].used);
+    json_put_string(w, "suffix", joined[1].used ? joined[1].data : "", joined[1].used);
+    while (json_next(body, &iter, &key, &value)) {
+        bool is_text = false;
+        for (int i = 0; i < 3; i++) is_text |= strcmp(key, texts[i]) == 0;
+        if (!is_text) bytes_json_put(w, key, value);
+    }
+    bytes_free(&joined[0]);
+    bytes_free(&joined[1]);
     return status;
 }
 
-static enum MHD_Result generate_text(exchange *x, const json_node *body, const dialect *d,
-                                     const char *id, params *p) {
-    pi_error err = {.status = PI_OK};
-    server_call *c = call_create(x, d, id, p);
-    if (!c) return http_reply_error(x, 500, "out of memory");
-    const answer_form form = {.model = x->server->options.model,
-                              .grammars = &x->server->grammars,
-                              .owner = c->owner,
-                              .body = body};
-    pi_status status = answer_form_create(&form, &c->grammar, &err);
-    if (status == PI_OK) status = add_text_prompts(x, c, body, &err);
-    return status == PI_OK ? call_answer(x, c) : call_refuse(x, c, &err);
-}
-
-enum MHD_Result route_completions(exchange *x) {
-    const json_node *body = NULL;
-    enum MHD_Result result;
-    params p = {.n_top = -1};
-    pi_error err = {.status = PI_OK};
-    int64_t n_top = -1;
-    if (!http_parse_body(x, &body, &result)) return result;
-    pi_status status = api_fields_check(body, &api_tables[API_COMPLETIONS], &err);
-    if (status == PI_OK) status = read_params(x, body, text_limits, &p, &err);
-    if (status == PI_OK) status = field_int(body, "logprobs", 0, SEQUENCE_MAX_TOP, &n_top, &err);
-    if (status == PI_OK) status = field_bool(body, "echo", &p.echo, &err);
-    p.n_top = (int)n_top;
-    if (status == PI_OK) return generate_text(x, body, &dialect_text, "cmpl-", &p);
-    params_free(&p);
-    return http_reply_failed(x, &err);
-}
-
-enum MHD_Result route_native(exchange *x) {
-    const json_node *body = NULL;
-    enum MHD_Result result;
-    params p = {.n_top = -1};
-    pi_error err = {.status = PI_OK};
-    int64_t n_top = 0;
-    if (!http_parse_body(x, &body, &result)) return result;
-    pi_status status = api_fields_check(body, &api_tables[API_NATIVE], &err);
-    if (status == PI_OK) status = read_params(x, body, native_limits, &p, &err);
-    if (status == PI_OK) status = field_int(body, "n_probs", 0, SEQUENCE_MAX_TOP, &n_top, &err);
-    p.n_top = n_top > 0 ? (int)n_top : -1;
-    if (status == PI_OK) return generate_text(x, body, &dialect_native, "", &p);
-    params_free(&p);
-    return http_reply_failed(x, &err);
+enum MHD_Result route_infill(exchange *x) {
+    static const translation t = {&api_tables[API_INFILL], write_infill, NULL};
+    return generate_translated(x, &t, &dialect_native, "");
 }

@@ -14,12 +14,13 @@ typedef struct translation {
     void (*refused)(exchange *x, const json_node *body);
 } translation;
 
-/* Answers like /v1/chat/completions, in the form of a dialect. id: see call_create. */
+/* Answers in the form of a dialect: like /v1/chat/completions, or like /v1/completions when the
+ * translated request has a prompt instead of messages. id: see call_create. */
 enum MHD_Result generate_translated(exchange *x, const translation *t, const dialect *d,
                                     const char *id);
 
-/* Answers with the number of tokens of the prompt. */
-enum MHD_Result generate_count(exchange *x, const translation *t);
+/* Answers with the number of tokens of the prompt. object: member of the answer; NULL: none. */
+enum MHD_Result generate_count(exchange *x, const translation *t, const char *object);
 
 /* Writes the member "tools" of such a request, if it has tools; `schema` is the API's name of
  * parameters. `typed`: the request also has tools that are not functions, whose types are passed

@@ -71,8 +71,8 @@ enum MHD_Result route_model(exchange *x) {
     return http_reply_json(x, &j, &body);
 }
 
-static void put_sampling(json_writer *w, const pi_sampler_options *o) {
-    json_put_object(w, "params");
+void info_put_sampling(json_writer *w, const char *key, const pi_sampler_options *o) {
+    json_put_object(w, key);
     bytes_json_float(w, "temperature", o->temp);
     json_put_int(w, "top_k", o->top_k);
     bytes_json_float(w, "top_p", o->top_p);
@@ -95,11 +95,12 @@ enum MHD_Result route_props(exchange *x) {
     json_put_object(w, NULL);
     json_put_object(w, "default_generation_settings");
     json_put_int(w, "n_ctx", s->options.n_ctx);
-    put_sampling(w, &s->options.sampling);
+    info_put_sampling(w, "params", &s->options.sampling);
     json_end_object(w);
     json_put_int(w, "total_slots", s->options.n_slots);
     json_put_text(w, "model", s->options.model_name);
     json_put_text(w, "model_alias", s->options.model_name);
+    json_put_text(w, "model_path", s->options.model_path);
     json_put_object(w, "modalities");
     json_put_bool(w, "vision", false);
     json_put_bool(w, "audio", false);
@@ -109,6 +110,11 @@ enum MHD_Result route_props(exchange *x) {
     json_put_text(w, "kernels", pi_context_kernels(context));
     json_put_text(w, "chat_template",
                   s->prompts.is_fallback ? "" : pi_chat_template_source(s->prompts.chat, false));
+    json_put_object(w, "chat_template_caps");
+    json_put_bool(w, "supports_tools", !s->tools.described);
+    json_put_bool(w, "supports_tool_calls", !s->tools.described && !s->tools.written);
+    json_put_bool(w, "supports_parallel_tool_calls", !s->tools.format.single);
+    json_end_object(w);
     json_put_text(w, "bos_token", s->prompts.bos);
     json_put_text(w, "eos_token", s->prompts.eos);
     json_put_text(w, "build_info", pi_version());
@@ -118,57 +124,71 @@ enum MHD_Result route_props(exchange *x) {
 
 /* ---- metrics --------------------------------------------------------------------------------- */
 
-static void put_metric(FILE *f, const char *name, const char *type, const char *help,
+typedef struct metrics {
+    FILE *file;
+    const char *prefix; /* of all names */
+} metrics;
+
+static void put_metric(const metrics *m, const char *name, const char *type, const char *help,
                        double value) {
-    fprintf(f, "# HELP powerinfer_%s %s\n# TYPE powerinfer_%s %s\npowerinfer_%s %.17g\n", name,
-            help, name, type, name, value);
+    const char *p = m->prefix;
+    fprintf(m->file, "# HELP %s%s %s\n# TYPE %s%s %s\n%s%s %.17g\n", p, name, help, p, name, type,
+            p, name, value);
 }
 
 static double share(uint64_t part, uint64_t whole) {
     return whole ? (double)part / (double)whole : 0;
 }
 
-static void put_grammars(FILE *f, const grammar_cache_stats *s) {
-    put_metric(f, "grammars_compiled_total", "counter", "Grammars and schemas compiled.",
+static void put_grammars(const metrics *m, const grammar_cache_stats *s) {
+    put_metric(m, "grammars_compiled_total", "counter", "Grammars and schemas compiled.",
                (double)s->compiled);
-    put_metric(f, "grammars_reused_total", "counter",
+    put_metric(m, "grammars_reused_total", "counter",
                "Requests whose grammar was compiled for an earlier one.", (double)s->reused);
-    put_metric(f, "grammars_cached", "gauge", "Compiled grammars kept.", s->n);
+    put_metric(m, "grammars_cached", "gauge", "Compiled grammars kept.", s->n);
 }
 
-static void put_metrics(FILE *f, const scheduler_stats *s) {
+static void put_metrics(const metrics *m, const scheduler_stats *s) {
     static const char counter[] = "counter", gauge[] = "gauge";
-    put_metric(f, "requests_total", counter, "Sequences accepted.", (double)s->requests);
-    put_metric(f, "requests_refused_total", counter, "Requests refused: the queue was full.",
+    put_metric(m, "requests_total", counter, "Sequences accepted.", (double)s->requests);
+    put_metric(m, "requests_refused_total", counter, "Requests refused: the queue was full.",
                (double)s->refused);
-    put_metric(f, "requests_left_total", counter, "Sequences whose client left before the end.",
+    put_metric(m, "requests_left_total", counter, "Sequences whose client left before the end.",
                (double)s->left);
-    put_metric(f, "prompt_tokens_total", counter, "Prompt tokens computed.",
+    put_metric(m, "prompt_tokens_total", counter, "Prompt tokens computed.",
                (double)s->prompt_tokens);
-    put_metric(f, "prompt_tokens_cached_total", counter, "Prompt tokens taken from the KV cache.",
+    put_metric(m, "prompt_tokens_cached_total", counter, "Prompt tokens taken from the KV cache.",
                (double)s->cached_tokens);
-    put_metric(f, "prompt_seconds_total", counter,
+    put_metric(m, "prompt_seconds_total", counter,
                "Seconds from getting a slot to the first token, summed over sequences.",
                s->prompt_seconds);
-    put_metric(f, "tokens_predicted_total", counter, "Tokens generated.",
+    put_metric(m, "tokens_predicted_total", counter, "Tokens generated.",
                (double)s->generated_tokens);
-    put_metric(f, "tokens_predicted_seconds_total", counter,
+    put_metric(m, "tokens_predicted_seconds_total", counter,
                "Seconds from the first token to the last, summed over sequences.",
                s->generated_seconds);
-    put_metric(f, "tokens_drafted_total", counter, "Tokens drafted by speculative decoding.",
+    put_metric(m, "tokens_drafted_total", counter, "Tokens drafted by speculative decoding.",
                (double)s->drafted_tokens);
-    put_metric(f, "tokens_drafted_accepted_total", counter, "Drafted tokens that were right.",
+    put_metric(m, "tokens_drafted_accepted_total", counter, "Drafted tokens that were right.",
                (double)s->accepted_tokens);
-    put_metric(f, "decode_total", counter, "Forward passes.", (double)s->steps);
-    put_metric(f, "busy_slots_per_decode", gauge, "Sequences in a forward pass, on average.",
+    put_metric(m, "decode_total", counter, "Forward passes.", (double)s->steps);
+    /* llama.cpp's names of the two metrics above and below, and its rates. */
+    put_metric(m, "n_decode_total", counter, "Forward passes.", (double)s->steps);
+    put_metric(m, "n_busy_slots_per_decode", gauge, "Sequences in a forward pass, on average.",
                share(s->busy_slots, s->steps));
-    put_metric(f, "longest_prompt_piece", gauge,
+    put_metric(m, "prompt_tokens_seconds", gauge, "Prompt tokens per second, on average.",
+               s->prompt_seconds > 0 ? (double)s->prompt_tokens / s->prompt_seconds : 0);
+    put_metric(m, "predicted_tokens_seconds", gauge, "Generated tokens per second, on average.",
+               s->generated_seconds > 0 ? (double)s->generated_tokens / s->generated_seconds : 0);
+    put_metric(m, "busy_slots_per_decode", gauge, "Sequences in a forward pass, on average.",
+               share(s->busy_slots, s->steps));
+    put_metric(m, "longest_prompt_piece", gauge,
                "Most prompt tokens in a pass in which others generated.", (double)s->longest_piece);
-    put_metric(f, "requests_processing", gauge, "Sequences in a slot.", s->processing);
-    put_metric(f, "requests_deferred", gauge, "Sequences waiting for a slot.", s->waiting);
-    put_metric(f, "weight_bytes_total", counter, "Bytes of weights read from memory.",
+    put_metric(m, "requests_processing", gauge, "Sequences in a slot.", s->processing);
+    put_metric(m, "requests_deferred", gauge, "Sequences waiting for a slot.", s->waiting);
+    put_metric(m, "weight_bytes_total", counter, "Bytes of weights read from memory.",
                (double)s->counters.weight_bytes);
-    put_metric(f, "ffn_share", gauge,
+    put_metric(m, "ffn_share", gauge,
                "FFN weights read, as a fraction of what dense passes would read.",
                share(s->counters.ffn_bytes, s->counters.ffn_total_bytes));
 }
@@ -180,8 +200,9 @@ enum MHD_Result route_metrics(exchange *x) {
     scheduler_get_stats(x->server->scheduler, &stats);
     FILE *f = bytes_stream(&body);
     if (!f) return http_reply_error(x, 500, "out of memory");
-    put_metrics(f, &stats);
-    put_grammars(f, &grammars);
+    const metrics m = {.file = f, .prefix = x->server->options.metrics_prefix};
+    put_metrics(&m, &stats);
+    put_grammars(&m, &grammars);
     if (os_stream_close(f)) return http_reply_text(x, 200, "text/plain; version=0.0.4", &body);
     bytes_free(&body);
     return http_reply_error(x, 500, "out of memory");

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "clock.h"
 #include "mem.h"
 
 enum { MAX_TOKENS = 1 << 26 };
@@ -111,6 +112,27 @@ void sequence_echo(sequence *q, float logprob, const token_choice *tops) {
     if (q->n_echo == (size_t)q->n_prompt) release_echo(q);
 }
 
+/* Ends the text by the limits that apply to its lines. */
+static void check_lines(sequence *q) {
+    while (q->min_indent > 0 || q->max_seconds > 0) {
+        const char *text = q->text.data;
+        size_t at = q->line;
+        while (at < q->text.used && (text[at] == ' ' || text[at] == '\t')) at++;
+        if (q->line > 0 && at < q->text.used && text[at] != '\n' &&
+            at - q->line < (size_t)q->min_indent) {
+            sequence_end(q, FINISH_LENGTH);
+            q->text.used = at;
+            return;
+        }
+        const char *end = at < q->text.used ? memchr(text + at, '\n', q->text.used - at) : NULL;
+        if (!end) break;
+        q->line = (size_t)(end - text) + 1;
+    }
+    if (q->line > 0 && q->max_seconds > 0 &&
+        clock_seconds() - q->times.first_token > q->max_seconds)
+        sequence_end(q, FINISH_LENGTH);
+}
+
 void sequence_push(sequence *q, const pi_sampled *sampled, token_choice chosen,
                    const token_choice *tops) {
     static const finish_reason reasons[] = {[PI_STOP_NONE] = FINISH_NONE,
@@ -129,6 +151,7 @@ void sequence_push(sequence *q, const pi_sampled *sampled, token_choice chosen,
     q->has_end = sampled->end;
     if (r.stop_text >= 0) q->stopped_by = &q->stops[r.stop_text];
     q->finish = reasons[r.stop];
+    if (q->finish == FINISH_NONE) check_lines(q);
 }
 
 void sequence_end(sequence *q, finish_reason reason) {

@@ -63,6 +63,8 @@ typedef struct sequence {
     int32_t max_draft;  /* maximum drafted tokens per step; 0: none; -1: the server's limit */
     pi_stop_text stops[PI_STOP_TEXTS];
     size_t n_stops;
+    double max_seconds; /* from the first token on; the text ends after its first line; 0: none */
+    int32_t min_indent; /* the text ends before a line, after the first, with fewer blanks */
     int n_top;          /* number of alternatives, <= SEQUENCE_MAX_TOP; -1: no logprobs */
     bool echo;          /* tokens and text begin with the prompt */
     size_t echo_bytes;  /* bytes of the prompt's text; SIZE_MAX: the prompt was given as tokens */
@@ -76,6 +78,7 @@ typedef struct sequence {
     /* Used under the lock. */
     bytes text;           /* final text: complete characters, no beginning of a stop text */
     bytes echoed;         /* with `echo`: text of the prompt's tokens so far */
+    size_t line;          /* offset of the last line in `text`; 0: the first line */
     size_t echo_end;      /* bytes of `text` that belong to the prompt */
     token_record *tokens; /* [n_tokens] */
     size_t n_tokens, tokens_capacity;

@@ -18,6 +18,8 @@ typedef enum server_pooling {
 typedef struct server_options {
     const pi_model *model;
     const char *model_name;      /* name in /v1/models */
+    const char *model_path;      /* path in /props */
+    const char *metrics_prefix;  /* of the names in /metrics: "powerinfer_" */
     pi_context_options context;  /* for all slots together */
     pi_sampler_options sampling; /* defaults for requests */
     int32_t n_slots;             /* number of sequences that are computed together */

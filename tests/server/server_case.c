@@ -27,12 +27,14 @@ int case_close_model(void **state) {
     return 0;
 }
 
-void case_open(server_case *c) {
+static void open_with(server_case *c, const pi_model_options *o) {
     pi_error err;
     *c = (server_case){.model = NULL};
-    if (pi_model_open(CASE_MODEL, NULL, &c->model, &err) != PI_OK) fail_msg("%s", err.message);
+    if (pi_model_open(CASE_MODEL, o, &c->model, &err) != PI_OK) fail_msg("%s", err.message);
     c->options = (server_options){.model = c->model,
                                   .model_name = "novella",
+                                  .model_path = CASE_MODEL,
+                                  .metrics_prefix = "powerinfer_",
                                   .context = pi_context_default_options(),
                                   .sampling = pi_sampler_default_options(),
                                   .n_slots = 4,
@@ -50,6 +52,21 @@ void case_open(server_case *c) {
     /* Tests compare answers: rounded keys and values would differ where sums differ. */
     c->options.context.cache_k = c->options.context.cache_v = PI_CACHE_F32;
     c->options.sampling.temp = 0;
+}
+
+void case_open(server_case *c) {
+    open_with(c, NULL);
+}
+
+void case_open_fim(server_case *c) {
+    static const pi_metadata_override fim[] = {
+        {.key = "tokenizer.ggml.fim_pre_token_id", .type = PI_VALUE_INT, .integer = CASE_FIM_PRE},
+        {.key = "tokenizer.ggml.fim_suf_token_id", .type = PI_VALUE_INT, .integer = CASE_FIM_SUF},
+        {.key = "tokenizer.ggml.fim_mid_token_id", .type = PI_VALUE_INT, .integer = CASE_FIM_MID}};
+    pi_model_options o = pi_model_default_options();
+    o.overrides = fim;
+    o.n_overrides = 3;
+    open_with(c, &o);
 }
 
 void case_start(server_case *c) {

@@ -29,8 +29,12 @@ typedef struct server_case {
 /* Checks that a tool's arguments are a JSON text that its schema allows. */
 void case_check_weather(const char *arguments);
 
+/* Tokens of the bundled model that case_open_fim makes its FIM tokens. */
+enum { CASE_FIM_PRE = 300, CASE_FIM_SUF = 301, CASE_FIM_MID = 302 };
+
 /* Opens the model. Options: chatml, 4 slots of 256 tokens, F32 KV cache, greedy sampling. */
 void case_open(server_case *c);
+void case_open_fim(server_case *c); /* case_open with FIM tokens */
 void case_start(server_case *c);
 void case_stop(server_case *c); /* stops the server */
 void case_close(server_case *c);

@@ -20,7 +20,7 @@ static server_case c;
 
 static int set_up(void **state) {
     (void)state;
-    case_open(&c);
+    case_open_fim(&c);
     c.options.n_ctx = 512;
     case_start(&c);
     return 0;
@@ -75,7 +75,10 @@ static http_reply ask_with(size_t api, const char *member) {
         [API_COMPLETIONS] = "{\"prompt\":\"a\",\"max_tokens\":1%s%s}",
         [API_NATIVE] = "{\"prompt\":\"a\",\"n_predict\":1%s%s}",
         [API_RESPONSES] = "{\"input\":\"a\",\"max_output_tokens\":1%s%s}",
-        [API_MESSAGES] = "{" HELLO ",\"max_tokens\":1%s%s}"};
+        [API_MESSAGES] = "{" HELLO ",\"max_tokens\":1%s%s}",
+        [API_INFILL] = "{\"input_prefix\":\"a\",\"n_predict\":1%s%s}",
+        [API_OLLAMA_CHAT] = "{" HELLO ",\"options\":{\"num_predict\":1}%s%s}",
+        [API_OLLAMA_GENERATE] = "{\"prompt\":\"a\",\"options\":{\"num_predict\":1}%s%s}"};
     char body[1024];
     snprintf(body, sizeof body, bodies[api], *member ? "," : "", member);
     return http_post(&c, api_tables[api].route, body);
@@ -96,7 +99,9 @@ static void test_every_field(void **state) {
             http_reply r = ask_with(i, member);
             if (r.status != (f->use == FIELD_REFUSED ? 400 : 200))
                 fail_msg("%s: %s: %d %s", api_tables[i].route, f->name, r.status, r.body);
-            if (r.status == 400) assert_non_null(strstr(http_text(&r, "error.message"), f->name));
+            const bool ollama = i == API_OLLAMA_CHAT || i == API_OLLAMA_GENERATE;
+            const char *const error = ollama ? "error" : "error.message";
+            if (r.status == 400) assert_non_null(strstr(http_text(&r, error), f->name));
             http_free(&r);
             for (size_t v = 0; v < 6 && f->use == FIELD_REFUSED; v++) {
                 snprintf(member, sizeof member, "\"%s\":%s", f->name, nothing[v]);

@@ -1,8 +1,9 @@
-// Runs programs written for OpenAI's and Anthropic's APIs against a running server.
+// Runs programs written for OpenAI's, Anthropic's and Ollama's APIs against a running server.
 //     node clients.mjs http://127.0.0.1:PORT
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
 import Anthropic from '@anthropic-ai/sdk';
+import { Ollama } from 'ollama';
 import { zodOutputFormat } from '@anthropic-ai/sdk/helpers/zod';
 import { betaZodTool } from '@anthropic-ai/sdk/helpers/beta/zod';
 import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
@@ -10,6 +11,7 @@ import { z } from 'zod';
 
 const address = process.argv[2];
 const openai = new OpenAI({ baseURL: `${address}/v1`, apiKey: 'none', maxRetries: 0 });
+const ollama = new Ollama({ host: address });
 const anthropic = new Anthropic({ baseURL: address, apiKey: 'none', maxRetries: 0 });
 const messages = [{ role: 'user', content: 'Hello there' }];
 const parameters = {
@@ -280,6 +282,59 @@ const tests = {
         const message = await stream.finalMessage();
         assert.equal(message.stop_reason, 'tool_use');
         assert.ok(['Rome', 'Oslo'].includes(message.content[0].input.city));
+    },
+    async 'ollama: chat and stream'() {
+        const request = { model: 'any', messages, options: { temperature: 0, num_predict: 12 } };
+        const whole = await ollama.chat(request);
+        assert.equal(whole.done_reason, 'length');
+        assert.equal(whole.eval_count, 12);
+        const openaiText = (await openai.chat.completions.create({ ...greedy, max_tokens: 12 }))
+            .choices[0].message.content;
+        assert.equal(whole.message.content, openaiText);
+        let text = '', last;
+        for await (const part of await ollama.chat({ ...request, stream: true })) {
+            text += part.message.content;
+            last = part;
+        }
+        assert.equal(text, openaiText);
+        assert.equal(last.done, true);
+    },
+    async 'ollama: form and tools'() {
+        const request = { model: 'any', messages, options: { temperature: 0, num_predict: 200 } };
+        const formed = await ollama.chat({ ...request, format: parameters });
+        assert.ok(['Rome', 'Oslo'].includes(JSON.parse(formed.message.content).city));
+        const called = await ollama.chat({ ...request, tools, tool_choice: 'required' });
+        const [call] = called.message.tool_calls;
+        assert.equal(call.function.name, 'weather');
+        assert.ok(['Rome', 'Oslo'].includes(call.function.arguments.city));
+        const after = await ollama.chat({ ...request, tools, messages: [...messages,
+            called.message, { role: 'tool', tool_name: 'weather', content: 'sunny' }],
+            options: { temperature: 0, num_predict: 4 } });
+        assert.equal(typeof after.message.content, 'string');
+    },
+    async 'ollama: generate, embed, abort'() {
+        const options = { temperature: 0, num_predict: 8 };
+        const raw = await ollama.generate({ model: 'any', prompt: 'Once', raw: true, options });
+        const text = (await openai.completions.create({
+            model: 'any', prompt: 'Once', temperature: 0, max_tokens: 8 })).choices[0].text;
+        assert.equal(raw.response, text);
+        const { embeddings } = await ollama.embed({ model: 'any', input: ['a', 'b'] });
+        assert.equal(embeddings.length, 2);
+        assert.ok(Math.abs(Math.hypot(...embeddings[1]) - 1) < 1e-4);
+        const long = await ollama.generate({ model: 'any', prompt: 'Once', stream: true });
+        let n = 0;
+        await assert.rejects(async () => {
+            for await (const part of long) if (part && ++n === 3) long.abort();
+        }, { name: 'AbortError' });
+    },
+    async 'ollama: models and errors'() {
+        const { models: [model] } = await ollama.list();
+        assert.equal((await ollama.ps()).models[0].digest, model.digest);
+        const shown = await ollama.show({ model: model.name });
+        assert.ok(shown.capabilities.includes('completion'));
+        assert.equal(shown.model_info['general.architecture'], model.details.family);
+        assert.match((await ollama.version()).version, /^\d+\.\d+\.\d+$/);
+        await assert.rejects(ollama.chat({ model: 'any', messages, think: 3 }), /think/);
     },
     async 'anthropic: errors'() {
         await assert.rejects(

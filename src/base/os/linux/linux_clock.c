@@ -12,3 +12,7 @@ double clock_seconds(void) {
 bool clock_local_time(time_t seconds, struct tm *out) {
     return localtime_r(&seconds, out) != NULL;
 }
+
+bool clock_utc_time(time_t seconds, struct tm *out) {
+    return gmtime_r(&seconds, out) != NULL;
+}
