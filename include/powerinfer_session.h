@@ -82,6 +82,39 @@ PI_API pi_status pi_session_set_state(pi_session *session, const void *data, siz
                                       int32_t *tokens, int32_t capacity, int32_t *n_tokens,
                                       pi_error *err);
 
+/* ---- ranges of a state ---------------------------------------------------------------------- */
+
+/* The state of a text in pieces, for caches in which many texts share their beginnings: keys and
+ * values of ranges of tokens and, in models with recurrent layers, the state of these after the
+ * last token. The bytes are valid for all sessions of contexts with the same model, cache types and
+ * settings (pi_session_load); with LongRoPE only for sessions of equal capacity. */
+
+/* Bytes of keys and values of n_tokens tokens. */
+PI_API size_t pi_session_range_bytes(const pi_session *session, int32_t n_tokens);
+/* Bytes of the state of recurrent layers; 0: the model has none. */
+PI_API size_t pi_session_recurrent_bytes(const pi_session *session);
+/* Copies keys and values of tokens [first, first + n_tokens) to data [pi_session_range_bytes].
+ * PI_ERR_RANGE: the session does not have these tokens; PI_ERR_NOMEM; PI_ERR_DEVICE. */
+PI_API pi_status pi_session_get_range(const pi_session *session, int32_t first, int32_t n_tokens,
+                                      void *data, pi_error *err);
+/* Copies the state after `length` tokens to data [pi_session_recurrent_bytes]. PI_ERR_RANGE: not a
+ * point that the session can be rewound to, or 0; PI_ERR_DEVICE. */
+PI_API pi_status pi_session_get_recurrent(const pi_session *session, int32_t length, void *data,
+                                          pi_error *err);
+
+typedef struct pi_session_range {
+    const void *data; /* [pi_session_range_bytes(n_tokens)] */
+    int32_t n_tokens;
+} pi_session_range;
+
+/* Puts ranges after the first `first` tokens of the session, whose later tokens are dropped.
+ * tokens: ids of all ranges; recurrent: state after the last one, NULL in models without recurrent
+ * layers. PI_ERR_RANGE: `first` is above the session's length, or there is no room; PI_ERR_ARG: the
+ * recurrent state is missing. After PI_ERR_NOMEM and PI_ERR_DEVICE the session is empty. */
+PI_API pi_status pi_session_put_ranges(pi_session *session, int32_t first,
+                                       const pi_session_range *ranges, size_t n_ranges,
+                                       const int32_t *tokens, const void *recurrent, pi_error *err);
+
 #ifdef __cplusplus
 }
 #endif

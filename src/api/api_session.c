@@ -55,3 +55,22 @@ pi_status pi_session_set_state(pi_session *s, const void *data, size_t n_bytes, 
     if (status == PI_OK) *n_tokens = (int32_t)n;
     return status;
 }
+
+size_t pi_session_range_bytes(const pi_session *s, int32_t n_tokens) {
+    return session_range_bytes(s, n_tokens);
+}
+size_t pi_session_recurrent_bytes(const pi_session *s) {
+    return session_recurrent_bytes(s);
+}
+pi_status pi_session_get_range(const pi_session *s, int32_t first, int32_t n_tokens, void *data,
+                               pi_error *err) {
+    return session_get_range(s, first, n_tokens, data, err);
+}
+pi_status pi_session_get_recurrent(const pi_session *s, int32_t length, void *data, pi_error *err) {
+    return session_get_recurrent(s, length, data, err);
+}
+pi_status pi_session_put_ranges(pi_session *s, int32_t first, const pi_session_range *ranges,
+                                size_t n_ranges, const int32_t *tokens, const void *recurrent,
+                                pi_error *err) {
+    return session_put_ranges(s, first, ranges, n_ranges, tokens, recurrent, err);
+}

@@ -7,6 +7,7 @@
 #include "drafting.h"
 #include "file.h"
 #include "mem.h"
+#include "memory_room.h"
 #include "os_file.h"
 #include "os_signal.h"
 #include "os_text.h"
@@ -171,6 +172,19 @@ static pi_status choose_context(const job *j, int32_t *n_slot, pi_error *err) {
     return PI_OK;
 }
 
+/* Bytes of the prompt store (--cache-ram). */
+static uint64_t store_bytes(const cli_options *o, const pi_model *model) {
+    static const uint64_t most = (uint64_t)8 << 30;
+    pi_model_info info;
+    if (o->cache_ram == -1) return UINT64_MAX;
+    if (o->cache_ram >= 0) return (uint64_t)o->cache_ram << 20;
+    if (o->ram_budget > 0) return 0;
+    pi_model_get_info(model, &info);
+    const uint64_t room = memory_room(); /* includes pages of the mapped weights */
+    const uint64_t share = room > info.weight_bytes ? (room - info.weight_bytes) / 4 : 0;
+    return share < most ? share : most;
+}
+
 static pi_status start(job *j, pi_error *err) {
     const cli_options *o = j->options;
     int32_t n_ctx = 0;
@@ -193,6 +207,7 @@ static pi_status start(job *j, pi_error *err) {
                                     .sampling = j->sampling.options,
                                     .n_slots = (int32_t)o->parallel,
                                     .n_ctx = n_ctx,
+                                    .store_bytes = store_bytes(o, j->model),
                                     .max_queue = (int32_t)o->queue,
                                     .max_tokens = (int32_t)o->predict,
                                     .host = o->host,

@@ -138,7 +138,6 @@ const option_compat compat_table[] = {
     FLAG("--embedding --embeddings", SERVE),
     VALUE("--threads-http", SERVE, "N", "#"),
     VALUE("--cache-reuse", SERVE, "N", "#"),
-    VALUE("-cram --cache-ram", SERVE, "N", "#"),
     VALUE("-ctxcp --ctx-checkpoints --swa-checkpoints", SERVE, "N", "#"),
     VALUE("-cms --checkpoint-min-step", SERVE, "N", "#"),
     FLAG("--cache-idle-slots", SERVE),

@@ -394,6 +394,12 @@ const option option_table[] = {
     ROW(INTEGER, COMMAND, COMMAND_SERVE, parallel, NAMES("parallel", "np"), .argument = "N",
         .standard = "4", .words = "-1=4|auto=4", RANGE(1, 256), .llama = EVERYWHERE,
         .llama_note = "-1: 4", .help = "number of slots: sequences that are decoded together"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, cache_ram, NAMES("cache-ram", "cram"), .argument = "MIB",
+        .standard = "auto", .words = "auto=-2", RANGE(-2, 1 << 30), .llama = EVERYWHERE,
+        .help =
+            "memory for prompt states that no slot holds any more, so that a client who returns "
+            "need not wait for its prompt; 0: none, -1: no limit (default: a quarter of the "
+            "memory that the weights leave, at most 8192; none with --ram-budget)"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, queue, NAMES("queue", NULL), .argument = "N",
         .standard = "256", RANGE(0, 65536),
         .help =

@@ -186,7 +186,7 @@ typedef struct cli_options {
 
     /* serve; chat_template and predict above */
     const char *host, *alias, *metrics_prefix;
-    int64_t port, parallel, queue, ping, timeout, connections;
+    int64_t port, parallel, queue, cache_ram, ping, timeout, connections;
     int64_t pooling; /* server_pooling */
     bool no_webui, no_slots, no_cache_prompt, no_prefill_assistant;
     const char *static_path, *api_prefix, *slot_save_path; /* NULL: none */

@@ -26,6 +26,7 @@ struct scheduler {
     pi_input *inputs;    /* [n_slots] inputs of the step */
     slot **stepping;     /* [n_slots] slots of these inputs */
     pi_draft *drafts;    /* [n_slots] */
+    prompt_store *store; /* NULL: none */
     bool watching;       /* the step counts active neurons */
     os_socket *watched;  /* [n_slots + max_queue] clients' sockets */
     sequence **watchers; /* [n_slots + max_queue] sequences of these sockets */
@@ -146,6 +147,10 @@ static void start_queued(scheduler *s) {
         q->times.started = clock_seconds();
         s->stats.waiting--;
         s->stats.processing++;
+        os_mutex_unlock(&s->lock); /* states are copied; no other thread uses a free slot */
+        slot_prepare(t, q, s->store);
+        os_mutex_lock(&s->lock);
+        if (s->store) s->stats.store = prompt_store_get_stats(s->store);
         slot_start(s->slots, (int)(t - s->slots), q, s->options.speculator, ++s->order);
     }
 }
@@ -681,6 +686,10 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     pi_status status = pi_context_create(options->model, &s->options.context, &s->context, err);
     if (status == PI_OK) s->options.context.n_batch = pi_context_batch(s->context);
     if (status == PI_OK) status = create_slots(s, err);
+    if (status == PI_OK && options->store_bytes > 0) {
+        s->store = prompt_store_create(options->store_bytes, info.recurrent);
+        if (!s->store) status = error_nomem(err, 0, "prompt store");
+    }
     if (status == PI_OK) {
         os_mutex_init(&s->lock);
         os_condition_init(&s->wake);
@@ -727,6 +736,7 @@ void scheduler_destroy(scheduler *s) {
         os_condition_destroy(&s->wake);
         os_mutex_destroy(&s->lock);
     }
+    prompt_store_free(s->store);
     mem_free(s->slots);
     mem_free(s->inputs);
     mem_free(s->stepping);

@@ -15,6 +15,7 @@
 #define SERVER_SCHEDULER_H
 
 #include "powerinfer_speculate.h"
+#include "prompt_store.h"
 #include "sequence.h"
 
 typedef struct scheduler scheduler;
@@ -25,6 +26,7 @@ typedef struct scheduler_options {
     int32_t n_slots;            /* >= 1, <= context.n_batch */
     int32_t n_ctx;              /* capacity of one slot */
     int32_t max_queue;          /* maximum number of sequences that wait */
+    uint64_t store_bytes;       /* maximum size of the prompt store; 0: none */
     /* for n_slots texts of n_ctx tokens; outlives the scheduler; NULL: none */
     pi_speculator *speculator;
 } scheduler_options;
@@ -43,6 +45,7 @@ typedef struct scheduler_stats {
     uint64_t longest_piece;     /* maximum prompt tokens of a step that also generated */
     double prompt_seconds, generated_seconds; /* sums over sequences */
     int32_t processing, waiting;              /* current numbers */
+    prompt_store_stats store;
     pi_counters counters;
 } scheduler_stats;
 

@@ -4,6 +4,7 @@
 #define SERVER_SCHEDULER_SLOT_H
 
 #include "powerinfer_speculate.h"
+#include "prompt_store.h"
 #include "sequence.h"
 
 typedef enum slot_state { SLOT_FREE, SLOT_PROMPT, SLOT_DECODE } slot_state;
@@ -34,8 +35,11 @@ enum { SLOT_SHARE_MIN = 16 };
  * prefix, else the least recently used. NULL: no slot is free. */
 slot *slot_choose(slot *slots, int n_slots, const sequence *q);
 
-/* Assigns slot number i to the sequence; its session keeps the common prefix. The speculator
- * forgets the text of another owner. */
+/* Prepares a free slot for a sequence: its session keeps the common prefix. `store` saves what the
+ * session loses, and extends the prefix; NULL: none. */
+void slot_prepare(slot *t, const sequence *q, prompt_store *store);
+/* Assigns slot number i, which is prepared, to the sequence. The speculator forgets the text of
+ * another owner. */
 void slot_start(slot *slots, int i, sequence *q, pi_speculator *speculator, uint64_t order);
 
 /* Maximum drafted tokens of a step, over all slots. */

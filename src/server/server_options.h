@@ -24,6 +24,7 @@ typedef struct server_options {
     pi_sampler_options sampling; /* defaults for requests */
     int32_t n_slots;             /* number of sequences that are computed together */
     int32_t n_ctx;               /* capacity of one slot */
+    uint64_t store_bytes;        /* maximum size of prompt states beyond the slots; 0: none */
     int32_t max_queue;           /* maximum number of sequences that wait for a slot */
     int32_t max_tokens;          /* default maximum of an answer; -1: no limit */
     const char *host;            /* name or address to listen on */

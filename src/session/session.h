@@ -126,6 +126,16 @@ pi_status session_get_state(const pi_session *s, const int32_t *tokens, int64_t 
 pi_status session_set_state(pi_session *s, const void *data, size_t n_bytes, int32_t *tokens,
                             int64_t capacity, int64_t *n_tokens, pi_error *err);
 
+/* As pi_session_range_bytes and the functions after it. */
+size_t session_range_bytes(const pi_session *s, int64_t n_tokens);
+size_t session_recurrent_bytes(const pi_session *s);
+pi_status session_get_range(const pi_session *s, int64_t first, int64_t n_tokens, void *data,
+                            pi_error *err);
+pi_status session_get_recurrent(const pi_session *s, int64_t length, void *data, pi_error *err);
+pi_status session_put_ranges(pi_session *s, int64_t first, const pi_session_range *ranges,
+                             size_t n_ranges, const int32_t *tokens, const void *recurrent,
+                             pi_error *err);
+
 /* Whether a layer's part of the KV cache is on a GPU. */
 static inline bool session_on_gpu(const pi_session *s, int layer) {
     return s->host->plan->splits[layer].primary == SIDE_GPU;

@@ -1,4 +1,4 @@
-/* session_file.c: saving and loading a session.
+/* session_file.c: saving and loading a session, whole or in ranges of tokens.
  *
  * Only the rows of existing tokens are written, so that any session of the same model and cache
  * types with enough positions can load the file; a shorter session loads its beginning. Everything
@@ -155,6 +155,7 @@ static session_shape shape_of(const pi_session *s) {
 /* A stream of bytes to a file or memory, and into the hash. Pieces of the cache may have any
  * length; the stream joins them into words for the hash. */
 typedef struct payload {
+    bool unhashed;
     file_writer *file; /* NULL: to memory */
     uint8_t *memory;   /* position of the next bytes */
     session_hash hash;
@@ -172,6 +173,7 @@ static pi_status put_bytes(payload *p, const void *data, size_t n_bytes, pi_erro
 static pi_status payload_write(payload *p, const void *data, size_t n_bytes, pi_error *err) {
     const uint8_t *at = data;
     size_t left = n_bytes;
+    if (p->unhashed) return put_bytes(p, data, n_bytes, err);
     while (left && (p->n_word || left < sizeof p->word)) {
         p->word[p->n_word++] = *at++;
         left--;
@@ -186,13 +188,19 @@ static pi_status payload_write(payload *p, const void *data, size_t n_bytes, pi_
     return put_bytes(p, data, n_bytes, err);
 }
 
-static pi_status write_layer(payload *p, const pi_session *s, int layer, int64_t n, pi_error *err) {
+/* Positions of a session's cache. */
+typedef struct positions {
+    int64_t first, n;
+} positions;
+
+static pi_status write_layer(payload *p, const pi_session *s, int layer, positions at,
+                             pi_error *err) {
     const kv_layer *l = &s->kv.layers[layer];
     pi_status status = PI_OK;
     for (int32_t i = 0; i < kv_layer_pieces(l) && status == PI_OK; i++) {
         const kv_piece piece = kv_layer_piece(l, i);
-        status = payload_write(p, kv_cache_row(&s->kv, layer, piece.part, piece.head, 0),
-                               (size_t)n * l->row[piece.part], err);
+        status = payload_write(p, kv_cache_row(&s->kv, layer, piece.part, piece.head, at.first),
+                               (size_t)at.n * l->row[piece.part], err);
     }
     return status;
 }
@@ -224,12 +232,13 @@ static uint8_t *device_row(const device_layer *d, kv_piece piece, size_t pos) {
     return d->data[piece.part] + (pos * heads + (size_t)piece.head) * d->layer->row[piece.part];
 }
 
-static pi_status write_device_layer(payload *p, const pi_session *s, int layer, int64_t n,
+static pi_status write_device_layer(payload *p, const pi_session *s, int layer, positions at,
                                     pi_error *err) {
     device_layer d;
-    pi_status status = device_layer_alloc(&d, s, layer, n, err);
+    pi_status status = device_layer_alloc(&d, s, layer, at.n, err);
     for (int part = 0; part < KV_PARTS && status == PI_OK; part++) {
-        const kv_range range = {.layer = layer, .part = (kv_part)part, .n = n};
+        const kv_range range = {
+            .layer = layer, .part = (kv_part)part, .first = at.first, .n = at.n};
         status = s->host->gpus->read(s, &range, d.data[part], err);
     }
     for (int32_t i = 0; i < kv_layer_pieces(d.layer); i++) {
@@ -241,11 +250,11 @@ static pi_status write_device_layer(payload *p, const pi_session *s, int layer, 
     return status;
 }
 
-static pi_status write_cache(payload *p, const pi_session *s, int64_t n, pi_error *err) {
+static pi_status write_cache(payload *p, const pi_session *s, positions at, pi_error *err) {
     pi_status status = PI_OK;
     for (int i = 0; i < s->host->model->hp.n_layer && status == PI_OK; i++)
-        status = session_on_gpu(s, i) ? write_device_layer(p, s, i, n, err)
-                                      : write_layer(p, s, i, n, err);
+        status = session_on_gpu(s, i) ? write_device_layer(p, s, i, at, err)
+                                      : write_layer(p, s, i, at, err);
     return status;
 }
 
@@ -253,7 +262,7 @@ static pi_status write_cache(payload *p, const pi_session *s, int64_t n, pi_erro
 static pi_status write_payload(payload *p, const pi_session *s, const int32_t *tokens, int64_t n,
                                uint8_t header[SESSION_HEADER_BYTES], pi_error *err) {
     pi_status status = payload_write(p, tokens, (size_t)n * sizeof *tokens, err);
-    if (status == PI_OK) status = write_cache(p, s, n, err);
+    if (status == PI_OK) status = write_cache(p, s, (positions){.n = n}, err);
     const float *state = recurrent_at(&s->state, n);
     if (status == PI_OK && state) status = s->host->gpus->read_state(s, state, err);
     if (status == PI_OK && state) status = payload_write(p, state, (size_t)state_bytes(s), err);
@@ -327,46 +336,49 @@ pi_status session_get_state(const pi_session *s, const int32_t *tokens, int64_t 
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static void read_layer(pi_session *s, const session_view *v, int layer, const uint8_t *from,
-                       int64_t n) {
+/* `from` has n_stored positions of the layer, of which the first at.n are read. */
+static void read_layer(pi_session *s, int layer, positions at, const uint8_t *from,
+                       int64_t n_stored) {
     const kv_layer *l = &s->kv.layers[layer];
     for (int32_t i = 0; i < kv_layer_pieces(l); i++) {
         const kv_piece p = kv_layer_piece(l, i);
-        memcpy(kv_cache_row(&s->kv, layer, p.part, p.head, 0), from, (size_t)n * l->row[p.part]);
-        from += (size_t)v->n_tokens * l->row[p.part];
+        memcpy(kv_cache_row(&s->kv, layer, p.part, p.head, at.first), from,
+               (size_t)at.n * l->row[p.part]);
+        from += (size_t)n_stored * l->row[p.part];
     }
 }
 
-static pi_status read_device_layer(pi_session *s, const session_view *v, int layer,
-                                   const uint8_t *from, int64_t n, pi_error *err) {
+static pi_status read_device_layer(pi_session *s, int layer, positions at, const uint8_t *from,
+                                   int64_t n_stored, pi_error *err) {
     device_layer d;
-    pi_status status = device_layer_alloc(&d, s, layer, n, err);
+    pi_status status = device_layer_alloc(&d, s, layer, at.n, err);
     if (status != PI_OK) return status;
     for (int32_t i = 0; i < kv_layer_pieces(d.layer); i++) {
         const kv_piece p = kv_layer_piece(d.layer, i);
         size_t row = d.layer->row[p.part];
         for (size_t pos = 0; pos < d.n; pos++)
             memcpy(device_row(&d, p, pos), from + pos * row, row);
-        from += (size_t)v->n_tokens * row;
+        from += (size_t)n_stored * row;
     }
     for (int part = 0; part < KV_PARTS && status == PI_OK; part++) {
-        const kv_range range = {.layer = layer, .part = (kv_part)part, .n = n};
+        const kv_range range = {
+            .layer = layer, .part = (kv_part)part, .first = at.first, .n = at.n};
         status = s->host->gpus->write(s, &range, d.data[part], err);
     }
     mem_free(d.data[0]);
     return status;
 }
 
-static pi_status read_cache(pi_session *s, const session_view *v, int64_t n, pi_error *err) {
+static pi_status read_cache(pi_session *s, positions at, const uint8_t *from, int64_t n_stored,
+                            pi_error *err) {
     const model *m = s->host->model;
-    const uint8_t *from = v->cache;
     pi_status status = PI_OK;
     for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++) {
         if (session_on_gpu(s, i))
-            status = read_device_layer(s, v, i, from, n, err);
+            status = read_device_layer(s, i, at, from, n_stored, err);
         else
-            read_layer(s, v, i, from, n);
-        from += (size_t)v->n_tokens * kv_layer_bytes(&s->kv.layers[i]);
+            read_layer(s, i, at, from, n_stored);
+        from += (size_t)n_stored * kv_layer_bytes(&s->kv.layers[i]);
     }
     return status;
 }
@@ -387,7 +399,7 @@ static pi_status load_bytes(pi_session *s, const uint8_t *data, size_t n_bytes, 
                          "layers cannot take a part of them; use a larger context",
                          name, (int)view.n_tokens, (long long)n);
     for (int32_t i = 0; i < n; i++) tokens[i] = token_at(&view, i);
-    status = read_cache(s, &view, n, err);
+    status = read_cache(s, (positions){.n = n}, view.cache, view.n_tokens, err);
     float *state = recurrent_replace(&s->state, n);
     if (state) memcpy(state, view.state, (size_t)shape.state_bytes);
     if (state && status == PI_OK) status = s->host->gpus->write_state(s, state, err);
@@ -415,5 +427,72 @@ pi_status session_load(pi_session *s, const char *path, int32_t *tokens, int64_t
     if (status != PI_OK) return status;
     status = load_bytes(s, map.data, map.size, path, tokens, capacity, n_tokens, err);
     file_map_close(&map);
+    return status;
+}
+
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+size_t session_range_bytes(const pi_session *s, int64_t n_tokens) {
+    return (size_t)n_tokens * (size_t)token_bytes(s);
+}
+
+size_t session_recurrent_bytes(const pi_session *s) {
+    return (size_t)state_bytes(s);
+}
+
+pi_status session_get_range(const pi_session *s, int64_t first, int64_t n_tokens, void *data,
+                            pi_error *err) {
+    pi_status status = s->host->check(s->context, "save", err);
+    if (status != PI_OK) return status;
+    if (first < 0 || n_tokens < 0 || n_tokens > s->length - first)
+        return error_set(err, PI_ERR_RANGE,
+                         "cannot save: tokens %lld to %lld: the session has %lld", (long long)first,
+                         (long long)(first + n_tokens), (long long)s->length);
+    payload p = {.unhashed = true, .memory = data};
+    return write_cache(&p, s, (positions){first, n_tokens}, err);
+}
+
+pi_status session_get_recurrent(const pi_session *s, int64_t length, void *data, pi_error *err) {
+    pi_status status = s->host->check(s->context, "save", err);
+    if (status == PI_OK &&
+        (length < 1 || length > s->length || session_rewind_point(s, length) != length))
+        status = error_set(err, PI_ERR_RANGE,
+                           "cannot save: recurrent layers have no snapshot after %lld tokens",
+                           (long long)length);
+    if (status != PI_OK || s->state.n_floats == 0) return status;
+    const float *state = recurrent_at(&s->state, length);
+    status = s->host->gpus->read_state(s, state, err);
+    if (status == PI_OK) memcpy(data, state, (size_t)state_bytes(s));
+    return status;
+}
+
+pi_status session_put_ranges(pi_session *s, int64_t first, const pi_session_range *ranges,
+                             size_t n_ranges, const int32_t *tokens, const void *recurrent,
+                             pi_error *err) {
+    int64_t n = 0;
+    pi_status status = s->host->check(s->context, "load", err);
+    for (size_t i = 0; i < n_ranges; i++) n += ranges[i].n_tokens;
+    if (status == PI_OK && (first < 0 || first > s->length || n > s->kv.n_ctx - first))
+        status = error_set(err, PI_ERR_RANGE,
+                           "cannot load: %lld tokens after %lld: the session has %lld and room for "
+                           "%lld",
+                           (long long)n, (long long)first, (long long)s->length,
+                           (long long)s->kv.n_ctx);
+    if (status == PI_OK && s->state.n_floats && n > 0 && !recurrent)
+        status = error_set(err, PI_ERR_ARG,
+                           "cannot load: the state of recurrent layers is missing");
+    if (status != PI_OK || n == 0) return status;
+    int64_t at = first;
+    for (size_t i = 0; i < n_ranges && status == PI_OK; i++) {
+        const int64_t n_range = ranges[i].n_tokens;
+        status = read_cache(s, (positions){at, n_range}, ranges[i].data, n_range, err);
+        at += n_range;
+    }
+    float *state = s->state.n_floats ? recurrent_replace(&s->state, first + n) : NULL;
+    if (state) memcpy(state, recurrent, (size_t)state_bytes(s));
+    if (state && status == PI_OK) status = s->host->gpus->write_state(s, state, err);
+    session_keys_changed(s, first);
+    s->length = status == PI_OK ? first + n : 0;
+    if (s->tokens && status == PI_OK) memcpy(s->tokens + first, tokens, (size_t)n * sizeof *tokens);
     return status;
 }
