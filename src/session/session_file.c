@@ -336,7 +336,7 @@ pi_status session_get_state(const pi_session *s, const int32_t *tokens, int64_t 
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* `from` has n_stored positions of the layer, of which the first at.n are read. */
+/* Reads the first at.n of the n_stored positions that `from` has. */
 static void read_layer(pi_session *s, int layer, positions at, const uint8_t *from,
                        int64_t n_stored) {
     const kv_layer *l = &s->kv.layers[layer];
