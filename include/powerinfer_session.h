@@ -86,8 +86,12 @@ PI_API pi_status pi_session_set_state(pi_session *session, const void *data, siz
 
 /* The state of a text in pieces, for caches in which many texts share their beginnings: keys and
  * values of ranges of tokens and, in models with recurrent layers, the state of these after the
- * last token. The bytes are valid for all sessions of contexts with the same model, cache types and
- * settings (pi_session_load); with LongRoPE only for sessions of equal capacity. */
+ * last token. */
+
+/* A hash of what the bytes depend on: model, overrides, adapters, modes, cache types; with LongRoPE
+ * also the capacity. Sessions with equal ids can use each other's bytes, also those of other
+ * processes on machines of equal byte order. */
+PI_API uint64_t pi_session_state_id(const pi_session *session);
 
 /* Bytes of keys and values of n_tokens tokens. */
 PI_API size_t pi_session_range_bytes(const pi_session *session, int32_t n_tokens);
@@ -97,14 +101,14 @@ PI_API size_t pi_session_recurrent_bytes(const pi_session *session);
  * PI_ERR_RANGE: the session does not have these tokens; PI_ERR_NOMEM; PI_ERR_DEVICE. */
 PI_API pi_status pi_session_get_range(const pi_session *session, int32_t first, int32_t n_tokens,
                                       void *data, pi_error *err);
-/* Copies the state after `length` tokens to data [pi_session_recurrent_bytes]. PI_ERR_RANGE: not a
- * point that the session can be rewound to, or 0; PI_ERR_DEVICE. */
+/* Copies the state after `length` tokens to data [pi_session_recurrent_bytes]. PI_ERR_RANGE: length
+ * is 0, or the session cannot be rewound to it; PI_ERR_DEVICE. */
 PI_API pi_status pi_session_get_recurrent(const pi_session *session, int32_t length, void *data,
                                           pi_error *err);
 
 typedef struct pi_session_range {
     const void *data; /* [pi_session_range_bytes(n_tokens)] */
-    int32_t n_tokens;
+    int32_t n_tokens; /* >= 0 */
 } pi_session_range;
 
 /* Puts ranges after the first `first` tokens of the session, whose later tokens are dropped.

@@ -59,6 +59,9 @@ pi_status pi_session_set_state(pi_session *s, const void *data, size_t n_bytes, 
 size_t pi_session_range_bytes(const pi_session *s, int32_t n_tokens) {
     return session_range_bytes(s, n_tokens);
 }
+uint64_t pi_session_state_id(const pi_session *s) {
+    return session_state_id(s);
+}
 size_t pi_session_recurrent_bytes(const pi_session *s) {
     return session_recurrent_bytes(s);
 }

@@ -143,6 +143,9 @@ static pi_status check_folder(const char *path, const char *name, unsigned may, 
     return problem ? error_set_errno(err, problem, "%s %.200s", name, path) : PI_OK;
 }
 
+static const char metric_characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                        "0123456789_:";
+
 static pi_status check_folders(const cli_options *o, pi_error *err) {
     const char *prefix = o->api_prefix;
     size_t n = prefix ? strlen(prefix) : 0;
@@ -152,6 +155,19 @@ static pi_status check_folders(const cli_options *o, pi_error *err) {
                          "without a slash at its end",
                          prefix);
     pi_status status = check_folder(o->static_path, "--path", OS_MAY_READ | OS_MAY_ENTER, err);
+    if (status == PI_OK && o->metrics_prefix[strspn(o->metrics_prefix, metric_characters)])
+        status = error_set(
+            err, PI_ERR_ARG,
+            "invalid value: --metrics-prefix \"%.200s\": expected letters, digits, _ "
+            "and :",
+            o->metrics_prefix);
+    if (status == PI_OK)
+        status = check_folder(o->cache_disk, "--cache-disk",
+                              OS_MAY_READ | OS_MAY_WRITE | OS_MAY_ENTER, err);
+    if (status == PI_OK && o->cache_disk && o->isolate_keys)
+        status = error_set(
+            err, PI_ERR_ARG,
+            "--cache-disk together with --isolate-keys: files do not keep keys apart");
     if (status == PI_OK)
         status = check_folder(o->slot_save_path, "--slot-save-path",
                               OS_MAY_READ | OS_MAY_WRITE | OS_MAY_ENTER, err);
@@ -197,45 +213,48 @@ static pi_status start(job *j, pi_error *err) {
     pi_context_options context = cli_context_options(o, n_all < INT32_MAX ? (int32_t)n_all
                                                                           : INT32_MAX);
     context.timed_forms = !o->deterministic;
-    const server_options options = {.model = j->model,
-                                    .model_path = j->path,
-                                    .metrics_prefix = o->metrics_prefix,
-                                    .model_name = o->alias ? o->alias
-                                                  : slash  ? slash + 1
-                                                           : j->path,
-                                    .context = context,
-                                    .sampling = j->sampling.options,
-                                    .n_slots = (int32_t)o->parallel,
-                                    .n_ctx = n_ctx,
-                                    .store_bytes = store_bytes(o, j->model),
-                                    .max_queue = (int32_t)o->queue,
-                                    .max_tokens = (int32_t)o->predict,
-                                    .host = o->host,
-                                    .port = (uint16_t)o->port,
-                                    .api_keys = j->keys.words,
-                                    .n_api_keys = j->keys.n,
-                                    .isolates_keys = o->isolate_keys,
-                                    .tls_key = j->tls_key,
-                                    .tls_cert = j->tls_cert,
-                                    .origins = j->origins.words,
-                                    .n_origins = j->origins.n,
-                                    .template_source = j->template_source,
-                                    .n_template = j->n_template,
-                                    .template_name = o->chat_template,
-                                    .template_variables = j->variables,
-                                    .keeps_reasoning = o->reasoning_format == FORMAT_NONE,
-                                    .evaluates_all = o->no_cache_prompt,
-                                    .completes_messages = o->no_prefill_assistant,
-                                    .has_page = !o->no_webui,
-                                    .static_path = o->static_path,
-                                    .api_prefix = o->api_prefix,
-                                    .hides_slots = o->no_slots,
-                                    .slot_folder = o->slot_save_path,
-                                    .pooling = (server_pooling)o->pooling,
-                                    .ping_seconds = (int32_t)o->ping,
-                                    .read_seconds = (int32_t)o->timeout,
-                                    .max_connections = (int32_t)o->connections,
-                                    .speculator = j->drafting.speculator};
+    const server_options options = {
+        .model = j->model,
+        .model_path = j->path,
+        .metrics_prefix = o->metrics_prefix,
+        .model_name = o->alias ? o->alias
+                      : slash  ? slash + 1
+                               : j->path,
+        .context = context,
+        .sampling = j->sampling.options,
+        .n_slots = (int32_t)o->parallel,
+        .n_ctx = n_ctx,
+        .store = {.max_bytes = store_bytes(o, j->model),
+                  .folder = o->cache_disk,
+                  .max_file_bytes = (uint64_t)(o->cache_disk_size * (double)(1 << 30))},
+        .max_queue = (int32_t)o->queue,
+        .max_tokens = (int32_t)o->predict,
+        .host = o->host,
+        .port = (uint16_t)o->port,
+        .api_keys = j->keys.words,
+        .n_api_keys = j->keys.n,
+        .isolates_keys = o->isolate_keys,
+        .tls_key = j->tls_key,
+        .tls_cert = j->tls_cert,
+        .origins = j->origins.words,
+        .n_origins = j->origins.n,
+        .template_source = j->template_source,
+        .n_template = j->n_template,
+        .template_name = o->chat_template,
+        .template_variables = j->variables,
+        .keeps_reasoning = o->reasoning_format == FORMAT_NONE,
+        .evaluates_all = o->no_cache_prompt,
+        .completes_messages = o->no_prefill_assistant,
+        .has_page = !o->no_webui,
+        .static_path = o->static_path,
+        .api_prefix = o->api_prefix,
+        .hides_slots = o->no_slots,
+        .slot_folder = o->slot_save_path,
+        .pooling = (server_pooling)o->pooling,
+        .ping_seconds = (int32_t)o->ping,
+        .read_seconds = (int32_t)o->timeout,
+        .max_connections = (int32_t)o->connections,
+        .speculator = j->drafting.speculator};
     status = server_start(&options, &j->server, err);
     if (status != PI_OK) return status;
     cli_say(o, "%d slots of %d tokens; mode %s, kernels %s, %d threads", options.n_slots, n_ctx,

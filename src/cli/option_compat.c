@@ -166,7 +166,7 @@ const option_compat compat_table[] = {
             "an answer ends where its context is full, with finish_reason length: use a larger -c"),
     REFUSED("--keep", SERVE, "contexts are not shifted: use a larger -c"),
     REFUSED("-r --reverse-prompt", SERVE, "use the field stop of requests"),
-    REFUSED("--spm-infill", SERVE, "the server has no /infill: use /completion"),
+    REFUSED("--spm-infill", SERVE, "/infill puts the prefix first"),
     REFUSED("--rerank --reranking", SERVE, "reranking models are not supported"),
     REFUSED("--reuse-port", SERVE, "each server needs its port: put a proxy in front of several"),
     REFUSED("--kv-unified-per-slot", SERVE, "-c is the context of all slots: use -c SLOTS*N"),

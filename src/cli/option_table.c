@@ -400,6 +400,13 @@ const option option_table[] = {
             "memory for prompt states that no slot holds any more, so that a client who returns "
             "need not wait for its prompt; 0: none, -1: no limit (default: a quarter of the "
             "memory that the weights leave, at most 8192; none with --ram-budget)"),
+    ROW(TEXT, COMMAND, COMMAND_SERVE, cache_disk, NAMES("cache-disk", NULL), .argument = "DIR",
+        .help = "folder for prompt states, which then also survive a restart; not with "
+                "--isolate-keys (default: none)"),
+    ROW(SIZE, COMMAND, COMMAND_SERVE, cache_disk_size, NAMES("cache-disk-size", NULL),
+        .argument = "SIZE", .standard = "16", RANGE(0, MAX_FLOAT),
+        .help = "maximum size of the model's files in this folder, in GiB or with a unit (500M, "
+                "64G)"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, queue, NAMES("queue", NULL), .argument = "N",
         .standard = "256", RANGE(0, 65536),
         .help =

@@ -97,7 +97,7 @@ typedef struct cli_options {
     option_numbers tensor_split;
     int64_t prepare_head;                /* 0: none, 1: sketch */
     int64_t mode, head, kernels, device; /* pi_mode, pi_head, pi_kernels, pi_device_choice */
-    double threshold, max_loss, vram_budget, ram_budget, expert_slack;
+    double threshold, max_loss, vram_budget, ram_budget, cache_disk_size, expert_slack;
     int64_t gpu_layers, attn_blocks;
     option_texts override_tensor, override_tensor_draft; /* "PATTERN=DEVICE,..." */
     bool cpu_moe, cpu_moe_draft;
@@ -185,7 +185,7 @@ typedef struct cli_options {
     const char *now;                 /* NULL: the clock */
 
     /* serve; chat_template and predict above */
-    const char *host, *alias, *metrics_prefix;
+    const char *host, *alias, *metrics_prefix, *cache_disk;
     int64_t port, parallel, queue, cache_ram, ping, timeout, connections;
     int64_t pooling; /* server_pooling */
     bool no_webui, no_slots, no_cache_prompt, no_prefill_assistant;

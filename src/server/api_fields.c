@@ -88,7 +88,7 @@ static const api_field completions_fields[] = {
 #define NATIVE                                                                                     \
     USED("n_predict", ""), USED("max_tokens", ""), USED("n", ""), USED("n_probs", ""),             \
         USED("response_format", ""), COMMON, SAMPLING,                                             \
-        USED("t_max_predict_ms", "ends the answer at a later line"),                               \
+        USED("t_max_predict_ms", "time limit; applies after the first line"),                      \
         USED("n_indent", "ends the answer before a line with fewer blanks"),                       \
         USED("return_tokens", ""), USED("response_fields", "of answers in one piece"),             \
         HARMLESS("t_max_prompt_ms", ""), HARMLESS("model", "there is one model"),                  \

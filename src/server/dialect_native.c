@@ -1,4 +1,5 @@
-/* dialect_native.c: writes the answers of /completion in the form of llama.cpp's server. */
+/* dialect_native.c: writes the answers of /completion and /infill in the form of llama.cpp's
+ * server. */
 #include <string.h>
 
 #include "dialects.h"
@@ -105,11 +106,12 @@ static void put_fields(const server_call *c, const answer_choice *k, json_writer
     }
     json_put_object(w, NULL);
     for (size_t i = 0; i < json_count(names); i++) {
-        const char *path = NULL;
+        const char *path = "", *earlier = "";
         size_t n = 0;
-        const json_node *value = json_as_string(json_at(names, i), &path, &n)
-                                     ? at_path(json_root(doc), path)
-                                     : NULL;
+        bool repeated = !json_as_string(json_at(names, i), &path, &n) || n == 0;
+        for (size_t j = 0; j < i && !repeated; j++)
+            repeated = json_as_string(json_at(names, j), &earlier, &n) && !strcmp(path, earlier);
+        const json_node *value = repeated ? NULL : at_path(json_root(doc), path);
         if (value) bytes_json_put(w, path, value);
     }
     json_end_object(w);

@@ -31,7 +31,7 @@ static pi_status put_options(json_writer *w, const json_node *body, pi_error *er
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
         bytes_json_copy(w, passed[i], options, passed[i]);
     if (json_kind_of(json_get(options, "num_predict")) != JSON_NULL)
-        json_put_int(w, "max_tokens", n_predict < 0 ? -1 : n_predict); /* -2: the whole context */
+        json_put_int(w, "max_tokens", n_predict > 0 ? n_predict : -1); /* 0 is no limit, too */
     return status;
 }
 
@@ -106,11 +106,29 @@ static void put_calls(json_writer *w, const json_node *calls, int first) {
     json_end_array(w);
 }
 
-static pi_status put_message(json_writer *w, const json_node *message, size_t index, int *n_calls,
-                             int *n_results, pi_error *err) {
+/* The calls of a conversation so far. */
+typedef struct call_history {
+    const json_node *last; /* calls of the last message that has calls */
+    int n_before;          /* calls before these */
+    int n_results;         /* results that have followed them */
+} call_history;
+
+/* Writes the id of the next result: that of the call with its number. */
+static void put_result_id(json_writer *w, call_history *h) {
+    char text[32];
+    const int i = h->n_results++;
+    const json_node *id = json_get(json_at(h->last, (size_t)i), "id");
+    snprintf(text, sizeof text, "call_%d", h->n_before + i);
+    if (json_kind_of(id) == JSON_STRING)
+        bytes_json_put(w, "tool_call_id", id);
+    else
+        json_put_text(w, "tool_call_id", text);
+}
+
+static pi_status put_message(json_writer *w, const json_node *message, size_t index,
+                             call_history *h, pi_error *err) {
     const json_node *calls = json_get(message, "tool_calls");
     const char *role = NULL;
-    char id[32];
     if (json_count(json_get(message, "images")))
         return error_set(err, PI_ERR_UNSUPPORTED, "messages[%zu]: images are not supported", index);
     pi_status status = field_text(message, "role", &role, err);
@@ -124,17 +142,15 @@ static pi_status put_message(json_writer *w, const json_node *message, size_t in
         json_put_text(w, "content", "");
     bytes_json_copy(w, "reasoning_content", message, "thinking");
     if (json_count(calls)) {
-        put_calls(w, calls, *n_calls);
-        *n_results = *n_calls;
-        *n_calls += (int)json_count(calls);
+        *h = (call_history){.last = calls, .n_before = h->n_before + (int)json_count(h->last)};
+        put_calls(w, calls, h->n_before);
     }
     if (strcmp(role, "tool") == 0) {
-        snprintf(id, sizeof id, "call_%d", (*n_results)++);
         bytes_json_copy(w, "name", message, "tool_name");
         if (json_kind_of(json_get(message, "tool_call_id")) == JSON_STRING)
             bytes_json_put(w, "tool_call_id", json_get(message, "tool_call_id"));
         else
-            json_put_text(w, "tool_call_id", id);
+            put_result_id(w, h);
     }
     json_end_object(w);
     return PI_OK;
@@ -142,11 +158,11 @@ static pi_status put_message(json_writer *w, const json_node *message, size_t in
 
 static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err) {
     const json_node *messages = json_get(body, "messages");
-    int n_calls = 0, n_results = 0;
+    call_history history = {.last = NULL};
     pi_status status = field_kind(body, "messages", JSON_ARRAY, err);
     json_put_array(w, "messages");
     for (size_t i = 0; i < json_count(messages) && status == PI_OK; i++)
-        status = put_message(w, json_at(messages, i), i, &n_calls, &n_results, err);
+        status = put_message(w, json_at(messages, i), i, &history, err);
     json_end_array(w);
     bytes_json_copy(w, "tools", body, "tools");
     bytes_json_copy(w, "tool_choice", body, "tool_choice");
@@ -223,10 +239,24 @@ static void put_rest(json_writer *w, const char *key, const bytes *text, size_t 
         json_put_string(w, key, text->used ? text->data + first : "", text->used - first);
 }
 
+/* Number of the answer's calls, without a last one that the limit has cut: clients would make it.
+ */
+static int n_whole_calls(const answer_choice *k) {
+    json_doc *last = NULL;
+    const int n = k->message.n_calls;
+    if (n == 0) return 0;
+    const bytes *arguments = &k->message.calls[n - 1].arguments;
+    json_parse(arguments->data, arguments->used, "arguments", &last, NULL);
+    const bool whole = json_kind_of(json_root(last)) == JSON_OBJECT;
+    json_free(last);
+    return whole ? n : n - 1;
+}
+
 static void put_message_calls(const answer_choice *k, json_writer *w, int first) {
-    if (k->message.n_calls == first) return;
+    const int n = n_whole_calls(k);
+    if (n <= first) return;
     json_put_array(w, "tool_calls");
-    for (int i = first; i < k->message.n_calls; i++) {
+    for (int i = first; i < n; i++) {
         const tool_call *t = &k->message.calls[i];
         json_doc *arguments = NULL;
         json_parse(t->arguments.data, t->arguments.used, "arguments", &arguments, NULL);
@@ -235,12 +265,7 @@ static void put_message_calls(const answer_choice *k, json_writer *w, int first)
         json_put_object(w, "function");
         json_put_int(w, "index", i);
         json_put_string(w, "name", t->name.data, t->name.used);
-        if (json_kind_of(json_root(arguments)) == JSON_OBJECT) {
-            bytes_json_put(w, "arguments", json_root(arguments));
-        } else { /* cut by the limit */
-            json_put_object(w, "arguments");
-            json_end_object(w);
-        }
+        bytes_json_put(w, "arguments", json_root(arguments));
         json_end_object(w);
         json_end_object(w);
         json_free(arguments);

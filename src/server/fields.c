@@ -160,6 +160,8 @@ static pi_status read_chain(params *p, const json_node *body, pi_error *err) {
         const char *name = "";
         size_t n = 0, k = 0, n_known = sizeof known / sizeof *known;
         json_as_string(json_at(list, i), &name, &n);
+        if (strcmp(name, "infill") == 0)
+            continue; /* llama.cpp's, in editors' requests: no effect */
         while (k < n_known && strcmp(known[k].name, name) != 0) k++;
         if (k == n_known) return error_set(err, PI_ERR_ARG, "samplers: there is no \"%s\"", name);
         p->chain[p->sampling.n_samplers++] = known[k].kind;

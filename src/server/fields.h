@@ -32,11 +32,13 @@ typedef struct params {
     bool stream, include_usage, cache_prompt, timings;
     bool echo;           /* answers begin with the prompt */
     bool returns_tokens; /* answers contain the ids of their tokens */
-    double max_seconds;  /* from the first token on; ends the answer at a later line; 0: none */
-    int32_t min_indent;  /* blanks that lines after the first must begin with */
+    double max_seconds;  /* after the first token; then the answer ends, but not within its first
+                            line; 0: none */
+    int32_t min_indent;  /* least number of blanks at the beginning of each line after the first */
     const json_node *response_fields; /* names of the members of the answer; NULL: all */
-    bool neurons;          /* the stream has events with active neurons; needs `stream` */
-    const json_node *stop; /* a string or an array of strings; NULL: none */
+    bool neurons;            /* the stream has events with active neurons; needs `stream` */
+    const json_node *suffix; /* text after the answer, which FIM tokens announce; NULL: none */
+    const json_node *stop;   /* a string or an array of strings; NULL: none */
 } params;
 
 /* Reads sampling and limits; `sampling`, `max_tokens` and `cache_prompt` are the server's defaults.

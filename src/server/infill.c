@@ -47,7 +47,7 @@ static pi_status add_files(token_list *l, const pi_model *model, const json_node
     pi_status status = PI_OK;
     if (json_kind_of(extra) != JSON_NULL && json_kind_of(extra) != JSON_ARRAY)
         return error_set(err, PI_ERR_ARG, "input_extra: must be an array of files");
-    if (json_count(extra) && rep >= 0) {
+    if (rep >= 0) {
         status = add_token(l, rep, err);
         if (status == PI_OK) status = add_text(l, model, repository, strlen(repository), err);
     }
@@ -65,6 +65,11 @@ static pi_status add_files(token_list *l, const pi_model *model, const json_node
             status = add_text(l, model, snippet, strlen(snippet), err);
         }
         if (status == PI_OK) status = add_text(l, model, text, n, err);
+    }
+    /* The name of the file that the text is in. */
+    if (status == PI_OK && sep >= 0) {
+        status = add_token(l, sep, err);
+        if (status == PI_OK) status = add_text(l, model, "filename\n", 9, err);
     }
     return status;
 }
@@ -103,15 +108,19 @@ pi_status infill_tokens(const prompt_maker *p, const infill *f, int32_t **tokens
     if (status == PI_OK)
         status = add_text(&prefix, model, f->prefix + from, f->n_prefix - from, err);
     if (status == PI_OK) status = add_text(&suffix, model, f->suffix, to, err);
-    /* A quarter of the room is for the suffix, or more where the prefix leaves it. */
-    const size_t spare = room > prefix.n ? room - prefix.n : 0;
-    const size_t n_suffix = at_most(suffix.n, spare > room / 4 ? spare : room / 4);
-    const size_t n_prefix = at_most(prefix.n, room - n_suffix);
-    const size_t n_files = at_most(files.n, room - n_suffix - n_prefix);
+    /* The cut of the files depends on the context alone, so that prompts begin with the same tokens
+     * while the text grows. */
+    const size_t n_files = at_most(files.n, room / 2), rest = room - n_files;
+    /* A quarter of the rest is for the suffix, or more where the prefix leaves it. */
+    const size_t spare = rest > prefix.n ? rest - prefix.n : 0;
+    const size_t n_suffix = at_most(suffix.n, spare > rest / 4 ? spare : rest / 4);
+    const size_t n_prefix = at_most(prefix.n, rest - n_suffix);
     if (status == PI_OK && info.add_bos) status = add_token(&all, info.token_bos, err);
-    if (status == PI_OK) status = add(&all, files.ids + (files.n - n_files), n_files, err);
+    if (status == PI_OK && n_files > 0)
+        status = add(&all, files.ids + (files.n - n_files), n_files, err);
     if (status == PI_OK) status = add_token(&all, pre, err);
-    if (status == PI_OK) status = add(&all, prefix.ids + (prefix.n - n_prefix), n_prefix, err);
+    if (status == PI_OK && n_prefix > 0)
+        status = add(&all, prefix.ids + (prefix.n - n_prefix), n_prefix, err);
     if (status == PI_OK) status = add_token(&all, suf, err);
     if (status == PI_OK) status = add(&all, suffix.ids, n_suffix, err);
     if (status == PI_OK) status = add_token(&all, mid, err);

@@ -3,8 +3,9 @@
  *
  *     BOS, other files, FIM_PRE, prefix, FIM_SUF, suffix, FIM_MID
  *
- * The order is that of llama.cpp's server. Text that does not fit into the context is dropped far
- * from the gap: the beginning of the prefix, the end of the suffix, the first files. */
+ * as in llama.cpp's server, which has BOS after the files. Text that does not fit into the context
+ * is dropped far from the gap: the beginning of the prefix, the end of the suffix. Files get at
+ * most half of the room. */
 #ifndef SERVER_INFILL_H
 #define SERVER_INFILL_H
 

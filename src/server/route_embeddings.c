@@ -73,7 +73,11 @@ static pi_status read_input(embedding_call *c, const json_node *node, pi_error *
     prompt_maker prompts = c->server->prompts;
     if (c->truncates) prompts.n_ctx = 0;
     pi_status status = prompt_read(&prompts, node, "input", &in->tokens, &in->n_tokens, err);
-    if (c->truncates && in->n_tokens > (size_t)o->n_ctx) in->n_tokens = (size_t)o->n_ctx;
+    if (c->truncates && in->n_tokens > (size_t)o->n_ctx) {
+        const int32_t last = in->tokens[in->n_tokens - 1];
+        in->n_tokens = (size_t)o->n_ctx;
+        if (pi_token_is_end(o->model, last)) in->tokens[in->n_tokens - 1] = last;
+    }
     return status == PI_OK ? prompt_check(o->model, in->tokens, in->n_tokens, o->n_ctx, err)
                            : status;
 }

@@ -9,6 +9,8 @@
 #include "rng.h"
 #include "route_generate.h"
 
+enum { MAX_RESPONSE_FIELDS = 64 };
+
 static const char *const chat_limits[] = {"max_completion_tokens", "max_tokens", "n_predict", NULL};
 static const char *const text_limits[] = {"max_tokens", "max_completion_tokens", "n_predict", NULL};
 static const char *const native_limits[] = {"n_predict", "max_tokens", NULL};
@@ -170,12 +172,12 @@ static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *p
 
 /* The answer stands between the prompt and a suffix. */
 static pi_status add_infill(exchange *x, server_call *c, const json_node *prompt,
-                            const json_node *suffix, const json_node *body, pi_error *err) {
+                            const json_node *body, pi_error *err) {
     infill f = {.extra = json_get(body, "input_extra"), .max_tokens = c->params.max_tokens};
     int32_t *tokens = NULL;
     size_t n = 0;
     if (!json_as_string(prompt, &f.prefix, &f.n_prefix) ||
-        !json_as_string(suffix, &f.suffix, &f.n_suffix))
+        !json_as_string(c->params.suffix, &f.suffix, &f.n_suffix))
         return error_set(err, PI_ERR_ARG, "suffix: it and the prompt must be strings");
     if (c->params.echo) return error_set(err, PI_ERR_ARG, "suffix and echo exclude each other");
     c->echo_bytes = SIZE_MAX;
@@ -186,12 +188,12 @@ static pi_status add_infill(exchange *x, server_call *c, const json_node *prompt
 /* Reads one prompt, or an array of prompts. */
 static pi_status add_text_prompts(exchange *x, server_call *c, const json_node *body,
                                   pi_error *err) {
-    const json_node *prompt = json_get(body, "prompt"), *suffix = json_get(body, "suffix");
+    const json_node *prompt = json_get(body, "prompt");
     json_kind kind = json_kind_of(prompt), first = json_kind_of(json_at(prompt, 0));
     if (kind != JSON_STRING && kind != JSON_ARRAY)
         return error_set(err, PI_ERR_ARG,
                          "prompt: must be a string, token ids, or an array of them");
-    if (json_kind_of(suffix) != JSON_NULL) return add_infill(x, c, prompt, suffix, body, err);
+    if (c->params.suffix) return add_infill(x, c, prompt, body, err);
     if (kind == JSON_STRING || (first != JSON_STRING && first != JSON_ARRAY))
         return add_text_prompt(x, c, prompt, err);
     for (size_t i = 1; i < json_count(prompt); i++)
@@ -217,6 +219,16 @@ static enum MHD_Result generate_text(exchange *x, const json_node *body, const d
     return status == PI_OK ? call_answer(x, c) : call_refuse(x, c, &err);
 }
 
+/* The text that follows the answer; NULL: none. */
+static const json_node *find_suffix(const json_node *body) {
+    const json_node *suffix = json_get(body, "suffix");
+    const char *text = NULL;
+    size_t n = 0;
+    const bool empty = json_kind_of(suffix) == JSON_NULL ||
+                       (json_as_string(suffix, &text, &n) && n == 0);
+    return empty ? NULL : suffix;
+}
+
 enum MHD_Result route_completions(exchange *x) {
     const json_node *body = NULL;
     enum MHD_Result result;
@@ -229,6 +241,7 @@ enum MHD_Result route_completions(exchange *x) {
     if (status == PI_OK) status = field_int(body, "logprobs", 0, SEQUENCE_MAX_TOP, &n_top, &err);
     if (status == PI_OK) status = field_bool(body, "echo", &p.echo, &err);
     p.n_top = (int)n_top;
+    p.suffix = find_suffix(body);
     if (status == PI_OK) return generate_text(x, body, &dialect_text, "cmpl-", &p);
     params_free(&p);
     return http_reply_failed(x, &err);
@@ -248,14 +261,18 @@ static pi_status read_native(exchange *x, const json_node *body, params *p, pi_e
     p->max_seconds = milliseconds > 0 ? 1e-3 * (double)milliseconds : 0;
     p->min_indent = (int32_t)indent;
     p->response_fields = json_get(body, "response_fields");
+    if (status == PI_OK && json_count(p->response_fields) > MAX_RESPONSE_FIELDS)
+        status = error_set(err, PI_ERR_ARG, "response_fields: more than %d", MAX_RESPONSE_FIELDS);
     return status;
 }
 
-static enum MHD_Result generate_native(exchange *x, const json_node *body) {
+static enum MHD_Result generate_native(exchange *x, const json_node *body,
+                                       const json_node *suffix) {
     params p = {.n_top = -1};
     pi_error err = {.status = PI_OK};
-    if (read_native(x, body, &p, &err) == PI_OK)
-        return generate_text(x, body, &dialect_native, "", &p);
+    pi_status status = read_native(x, body, &p, &err);
+    p.suffix = suffix;
+    if (status == PI_OK) return generate_text(x, body, &dialect_native, "", &p);
     params_free(&p);
     return http_reply_failed(x, &err);
 }
@@ -267,7 +284,7 @@ enum MHD_Result route_native(exchange *x) {
     if (!http_parse_body(x, &body, &result)) return result;
     if (api_fields_check(body, &api_tables[API_NATIVE], &err) != PI_OK)
         return http_reply_failed(x, &err);
-    return generate_native(x, body);
+    return generate_native(x, body, NULL);
 }
 
 /* A translated request, whose fields have been checked. */
@@ -275,9 +292,10 @@ static enum MHD_Result generate_prompt(exchange *x, const json_node *body, const
                                        const char *id) {
     params p = {.n_top = -1};
     pi_error err = {.status = PI_OK};
-    if (d == &dialect_native) return generate_native(x, body);
+    if (d == &dialect_native) return generate_native(x, body, json_get(body, "suffix"));
     pi_status status = read_params(x, body, text_limits, &p, &err);
     if (status == PI_OK) status = read_chat_logprobs(body, &p, &err);
+    p.suffix = find_suffix(body);
     if (status == PI_OK) return generate_text(x, body, d, id, &p);
     params_free(&p);
     return http_reply_failed(x, &err);
@@ -421,9 +439,9 @@ static pi_status write_infill(const json_node *body, json_writer *w, pi_error *e
     json_put_string(w, "prompt", joined[0].used ? joined[0].data : "", joined[0].used);
     json_put_string(w, "suffix", joined[1].used ? joined[1].data : "", joined[1].used);
     while (json_next(body, &iter, &key, &value)) {
-        bool is_text = false;
-        for (int i = 0; i < 3; i++) is_text |= strcmp(key, texts[i]) == 0;
-        if (!is_text) bytes_json_put(w, key, value);
+        bool skipped = strcmp(key, "suffix") == 0 || strcmp(key, "messages") == 0;
+        for (int i = 0; i < 3; i++) skipped |= strcmp(key, texts[i]) == 0;
+        if (!skipped) bytes_json_put(w, key, value);
     }
     bytes_free(&joined[0]);
     bytes_free(&joined[1]);

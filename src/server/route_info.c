@@ -157,14 +157,16 @@ static void put_metrics(const metrics *m, const scheduler_stats *s) {
                (double)s->left);
     put_metric(m, "prompt_tokens_total", counter, "Prompt tokens computed.",
                (double)s->prompt_tokens);
-    put_metric(m, "prompt_tokens_cached_total", counter, "Prompt tokens taken from the KV cache.",
-               (double)s->cached_tokens);
+    put_metric(m, "prompt_tokens_cached_total", counter,
+               "Prompt tokens taken from a slot or the prompt store.", (double)s->cached_tokens);
     put_metric(m, "prompt_tokens_restored_total", counter,
                "Prompt tokens taken from the prompt store.", (double)s->store.restored);
     put_metric(m, "prompt_store_evicted_total", counter,
                "Tokens evicted from the prompt store, which was full.", (double)s->store.evicted);
     put_metric(m, "prompt_store_bytes", gauge, "Size of the prompt store.",
                (double)s->store.n_bytes);
+    put_metric(m, "prompt_store_file_bytes", gauge, "Size of the prompt store's files.",
+               (double)s->store.n_file_bytes);
     put_metric(m, "prompt_seconds_total", counter,
                "Seconds from getting a slot to the first token, summed over sequences.",
                s->prompt_seconds);

@@ -123,8 +123,8 @@ enum MHD_Result route_ollama_version(exchange *x) {
 }
 
 /* Writes the keys of the file. Their values are known as texts only: what reads as a number or a
- * truth value becomes one. Arrays, such as the vocabulary, are null, as in Ollama without
- * `verbose`. */
+ * truth value becomes one. Arrays, such as the vocabulary, and long texts are null, as arrays are
+ * in Ollama without `verbose`. */
 static void put_metadata(json_writer *w, const pi_model *model) {
     char key[256], text[1024];
     size_t n = 0;
@@ -133,6 +133,7 @@ static void put_metadata(json_writer *w, const pi_model *model) {
         if (pi_model_metadata_key(model, i, key, sizeof key - 1, &n, NULL) != PI_OK) continue;
         key[n] = 0;
         pi_status status = pi_model_metadata(model, key, text, sizeof text - 1, &n, NULL);
+        text[status == PI_OK ? n : 0] = 0;
         if (status == PI_ERR_LIMIT || text[0] == '[') {
             json_put_text(w, key, NULL);
             continue;
@@ -140,11 +141,10 @@ static void put_metadata(json_writer *w, const pi_model *model) {
         if (status != PI_OK) continue;
         json_doc *doc = NULL;
         char list[1100]; /* the parser takes documents; a single value is not one */
-        text[n] = 0;
         snprintf(list, sizeof list, "[%s]", text);
         json_parse(list, strlen(list), key, &doc, NULL);
         const json_node *value = json_at(json_root(doc), 0);
-        const json_kind kind = json_kind_of(value);
+        const json_kind kind = json_count(json_root(doc)) == 1 ? json_kind_of(value) : JSON_NULL;
         if (kind == JSON_BOOL || kind == JSON_INT || kind == JSON_REAL)
             bytes_json_put(w, key, value);
         else

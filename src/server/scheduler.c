@@ -136,8 +136,12 @@ static finish_reason why_gone(const sequence *q) {
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
+/* Starts sequences that wait while slots are free. Copying states takes time: while others
+ * generate, one sequence starts per step. */
 static void start_queued(scheduler *s) {
-    while (s->first) {
+    bool generates = false;
+    for (int i = 0; i < s->options.n_slots; i++) generates |= s->slots[i].state == SLOT_DECODE;
+    for (bool more = true; more && s->first && !s->stopping; more = !generates || !s->store) {
         slot *t = slot_choose(s->slots, s->options.n_slots, s->first);
         if (!t) return;
         sequence *q = s->first;
@@ -511,6 +515,7 @@ static pi_status restore_slot(scheduler *s, slot *t, slot_job *job) {
                                        &job->error);
     if (s->options.speculator) pi_speculator_forget(s->options.speculator, job->slot);
     t->owner = job->owner;
+    t->reusable = true;
     t->n_tokens = status == PI_OK ? n : 0;
     if (status != PI_OK) pi_session_rewind(t->session, 0, NULL);
     job->n_tokens = t->n_tokens;
@@ -550,6 +555,14 @@ static void run_jobs(scheduler *s) {
     }
 }
 
+/* Saves the contents of all slots, for the next server. */
+static void save_slots(scheduler *s) {
+    for (int i = 0; i < s->options.n_slots && s->store && s->options.store.folder; i++) {
+        const slot *t = &s->slots[i];
+        if (t->reusable) prompt_store_save(s->store, t->session, t->tokens, t->n_tokens, t->owner);
+    }
+}
+
 static void run(void *arg) {
     scheduler *s = arg;
     sampled *results = mem_calloc((size_t)logits_rows(&s->options), sizeof *results);
@@ -567,13 +580,14 @@ static void run(void *arg) {
         }
         update_views(s);
         os_condition_broadcast(&s->idle);
-        os_condition_wait(&s->wake, &s->lock);
+        if (!s->stopping) os_condition_wait(&s->wake, &s->lock); /* a job may have run unlocked */
     }
     end_all(s);
     run_jobs(s);
     update_views(s);
     os_condition_broadcast(&s->idle);
     os_mutex_unlock(&s->lock);
+    save_slots(s);
     mem_free(results);
 }
 
@@ -686,10 +700,8 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     pi_status status = pi_context_create(options->model, &s->options.context, &s->context, err);
     if (status == PI_OK) s->options.context.n_batch = pi_context_batch(s->context);
     if (status == PI_OK) status = create_slots(s, err);
-    if (status == PI_OK && options->store_bytes > 0) {
-        s->store = prompt_store_create(options->store_bytes, info.recurrent);
-        if (!s->store) status = error_nomem(err, 0, "prompt store");
-    }
+    if (status == PI_OK && (options->store.max_bytes > 0 || options->store.folder))
+        status = prompt_store_create(&options->store, s->slots[0].session, &s->store, err);
     if (status == PI_OK) {
         os_mutex_init(&s->lock);
         os_condition_init(&s->wake);

@@ -26,7 +26,7 @@ typedef struct scheduler_options {
     int32_t n_slots;            /* >= 1, <= context.n_batch */
     int32_t n_ctx;              /* capacity of one slot */
     int32_t max_queue;          /* maximum number of sequences that wait */
-    uint64_t store_bytes;       /* maximum size of the prompt store; 0: none */
+    prompt_store_options store; /* neither memory nor a folder: no store */
     /* for n_slots texts of n_ctx tokens; outlives the scheduler; NULL: none */
     pi_speculator *speculator;
 } scheduler_options;
@@ -37,7 +37,7 @@ typedef struct scheduler_stats {
     /* sequences that were refused because the queue was full */
     uint64_t refused;
     uint64_t left;                         /* sequences that ended because the client left */
-    uint64_t prompt_tokens, cached_tokens; /* tokens read; tokens reused from a slot instead */
+    uint64_t prompt_tokens, cached_tokens; /* tokens read; tokens reused from a slot or the store */
     uint64_t generated_tokens;
     /* accepted_tokens: drafted tokens that were accepted */
     uint64_t drafted_tokens, accepted_tokens;

@@ -33,7 +33,7 @@ slot *slot_choose(slot *slots, int n_slots, const sequence *q) {
 void slot_prepare(slot *t, const sequence *q, prompt_store *store) {
     int32_t n = usable(t, q), found = 0;
     if (store && q->reuse) found = prompt_store_find(store, q->prompt, q->n_prompt - 1, q->owner);
-    if (store && t->n_tokens >= n + SLOT_SHARE_MIN)
+    if (store && t->reusable && t->n_tokens >= n + SLOT_SHARE_MIN)
         prompt_store_save(store, t->session, t->tokens, t->n_tokens, t->owner);
     if (pi_session_rewind(t->session, n, NULL) != PI_OK) n = 0; /* the rewind succeeds there */
     if (found >= n + SLOT_SHARE_MIN) {
@@ -47,6 +47,7 @@ void slot_start(slot *slots, int i, sequence *q, pi_speculator *speculator, uint
     slot *t = &slots[i];
     if (speculator && t->owner != q->owner) pi_speculator_forget(speculator, i);
     t->owner = q->owner;
+    t->reusable = q->reuse;
     t->sequence = q;
     q->slot = i;
     t->state = SLOT_PROMPT;

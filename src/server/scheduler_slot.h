@@ -14,6 +14,7 @@ typedef struct slot {
     int32_t *tokens;  /* [n_ctx] tokens that were fed */
     int32_t n_tokens; /* number of these tokens */
     int owner;        /* owner of the sequence that fed the tokens */
+    bool reusable;    /* later prompts may have these tokens: the prompt store saves them */
     slot_state state;
     sequence *sequence; /* NULL: free */
     /* Input in SLOT_DECODE. From SLOT_FEED on: the last token of the text, then a draft. Before

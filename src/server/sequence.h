@@ -63,10 +63,12 @@ typedef struct sequence {
     int32_t max_draft;  /* maximum drafted tokens per step; 0: none; -1: the server's limit */
     pi_stop_text stops[PI_STOP_TEXTS];
     size_t n_stops;
-    double max_seconds; /* from the first token on; the text ends after its first line; 0: none */
-    int32_t min_indent; /* the text ends before a line, after the first, with fewer blanks */
-    int n_top;          /* number of alternatives, <= SEQUENCE_MAX_TOP; -1: no logprobs */
-    bool echo;          /* tokens and text begin with the prompt */
+    double max_seconds; /* after the first token; then the text ends, but not within its first line;
+                           0: none */
+    int32_t
+        min_indent; /* from the second line on, a line with fewer blanks ends the text before it */
+    int n_top;      /* number of alternatives, <= SEQUENCE_MAX_TOP; -1: no logprobs */
+    bool echo;      /* tokens and text begin with the prompt */
     size_t echo_bytes;  /* bytes of the prompt's text; SIZE_MAX: the prompt was given as tokens */
     bool reuse;         /* reuse a slot's KV state of the prompt's beginning */
     int32_t preferred;  /* preferred slot plus 1; 0: any */
@@ -78,7 +80,7 @@ typedef struct sequence {
     /* Used under the lock. */
     bytes text;           /* final text: complete characters, no beginning of a stop text */
     bytes echoed;         /* with `echo`: text of the prompt's tokens so far */
-    size_t line;          /* offset of the last line in `text`; 0: the first line */
+    size_t line;          /* where the last line begins in `text`; 0: still in the first line */
     size_t echo_end;      /* bytes of `text` that belong to the prompt */
     token_record *tokens; /* [n_tokens] */
     size_t n_tokens, tokens_capacity;
@@ -90,7 +92,7 @@ typedef struct sequence {
     const pi_stop_text *stopped_by; /* stop text, with FINISH_STOP */
     pi_error error;
     int32_t slot;                        /* current or last slot; -1: none yet */
-    int32_t n_cached;                    /* tokens of the prompt reused from the slot */
+    int32_t n_cached;                    /* tokens of the prompt reused from a slot or the store */
     int32_t n_fed;                       /* tokens of the prompt that have been evaluated */
     int64_t n_drafted, n_draft_accepted; /* tokens */
     sequence_times times;

@@ -125,7 +125,7 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
                                           .n_slots = options->n_slots,
                                           .n_ctx = options->n_ctx,
                                           .max_queue = options->max_queue,
-                                          .store_bytes = options->store_bytes,
+                                          .store = options->store,
                                           .speculator = options->speculator};
     const pi_chat_template_options chat = {.source = options->template_source,
                                            .n_source = options->n_template,

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "powerinfer_speculate.h"
+#include "prompt_store.h"
 
 typedef enum server_pooling {
     SERVER_POOLING_MODEL, /* ARCH.pooling_type of the file, else the mean */
@@ -24,11 +25,12 @@ typedef struct server_options {
     pi_sampler_options sampling; /* defaults for requests */
     int32_t n_slots;             /* number of sequences that are computed together */
     int32_t n_ctx;               /* capacity of one slot */
-    uint64_t store_bytes;        /* maximum size of prompt states beyond the slots; 0: none */
-    int32_t max_queue;           /* maximum number of sequences that wait for a slot */
-    int32_t max_tokens;          /* default maximum of an answer; -1: no limit */
-    const char *host;            /* name or address to listen on */
-    uint16_t port;               /* 0: any free port */
+    prompt_store_options
+        store;          /* prompt states beyond the slots; its folder needs !isolates_keys */
+    int32_t max_queue;  /* maximum number of sequences that wait for a slot */
+    int32_t max_tokens; /* default maximum of an answer; -1: no limit */
+    const char *host;   /* name or address to listen on */
+    uint16_t port;      /* 0: any free port */
     const char *const *api_keys; /* [n_api_keys]; empty: no key is needed */
     int n_api_keys;
     bool isolates_keys;             /* each key has separate prompt caches and grammars */

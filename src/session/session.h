@@ -129,6 +129,7 @@ pi_status session_set_state(pi_session *s, const void *data, size_t n_bytes, int
 /* As pi_session_range_bytes and the functions after it. */
 size_t session_range_bytes(const pi_session *s, int64_t n_tokens);
 size_t session_recurrent_bytes(const pi_session *s);
+uint64_t session_state_id(const pi_session *s);
 pi_status session_get_range(const pi_session *s, int64_t first, int64_t n_tokens, void *data,
                             pi_error *err);
 pi_status session_get_recurrent(const pi_session *s, int64_t length, void *data, pi_error *err);

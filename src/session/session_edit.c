@@ -69,6 +69,7 @@ pi_status session_copy(pi_session *to, const pi_session *from, int64_t length, p
         status = copy_state(to, from, length, err);
     if (to != from && status == PI_OK) status = to->host->gpus->copy(to, from, length, err);
     if (to != from) session_keys_changed(to, 0);
+    if (status != PI_OK) recurrent_rewind(&to->state, 0);
     to->length = status == PI_OK ? length : 0;
     if (to->tokens && to != from)
         memcpy(to->tokens, from->tokens, (size_t)to->length * sizeof *to->tokens);

@@ -404,6 +404,7 @@ static pi_status load_bytes(pi_session *s, const uint8_t *data, size_t n_bytes, 
     if (state) memcpy(state, view.state, (size_t)shape.state_bytes);
     if (state && status == PI_OK) status = s->host->gpus->write_state(s, state, err);
     session_keys_changed(s, 0);
+    if (status != PI_OK) recurrent_rewind(&s->state, 0);
     s->length = status == PI_OK ? n : 0;
     if (s->tokens) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
     *n_tokens = s->length;
@@ -434,6 +435,19 @@ pi_status session_load(pi_session *s, const char *path, int32_t *tokens, int64_t
 
 size_t session_range_bytes(const pi_session *s, int64_t n_tokens) {
     return (size_t)n_tokens * (size_t)token_bytes(s);
+}
+
+uint64_t session_state_id(const pi_session *s) {
+    const session_shape shape = shape_of(s);
+    const bool by_capacity = s->host->model->t[ROLE_ROPE_LONG].data != NULL;
+    const uint64_t words[] = {shape.model,
+                              shape.settings,
+                              shape.type_k,
+                              shape.type_v,
+                              shape.token_bytes,
+                              shape.state_bytes,
+                              by_capacity ? (uint64_t)s->kv.n_ctx : 0};
+    return session_hash_of(words, sizeof words);
 }
 
 size_t session_recurrent_bytes(const pi_session *s) {
@@ -472,16 +486,17 @@ pi_status session_put_ranges(pi_session *s, int64_t first, const pi_session_rang
     int64_t n = 0;
     pi_status status = s->host->check(s->context, "load", err);
     for (size_t i = 0; i < n_ranges; i++) n += ranges[i].n_tokens;
+    if (n == 0 && status == PI_OK) return session_rewind(s, first, err);
     if (status == PI_OK && (first < 0 || first > s->length || n > s->kv.n_ctx - first))
         status = error_set(err, PI_ERR_RANGE,
                            "cannot load: %lld tokens after %lld: the session has %lld and room for "
                            "%lld",
                            (long long)n, (long long)first, (long long)s->length,
                            (long long)s->kv.n_ctx);
-    if (status == PI_OK && s->state.n_floats && n > 0 && !recurrent)
+    if (status == PI_OK && s->state.n_floats && !recurrent)
         status = error_set(err, PI_ERR_ARG,
                            "cannot load: the state of recurrent layers is missing");
-    if (status != PI_OK || n == 0) return status;
+    if (status != PI_OK) return status;
     int64_t at = first;
     for (size_t i = 0; i < n_ranges && status == PI_OK; i++) {
         const int64_t n_range = ranges[i].n_tokens;
@@ -492,6 +507,7 @@ pi_status session_put_ranges(pi_session *s, int64_t first, const pi_session_rang
     if (state) memcpy(state, recurrent, (size_t)state_bytes(s));
     if (state && status == PI_OK) status = s->host->gpus->write_state(s, state, err);
     session_keys_changed(s, first);
+    if (status != PI_OK) recurrent_rewind(&s->state, 0);
     s->length = status == PI_OK ? first + n : 0;
     if (s->tokens && status == PI_OK) memcpy(s->tokens + first, tokens, (size_t)n * sizeof *tokens);
     return status;

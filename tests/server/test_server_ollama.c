@@ -381,9 +381,11 @@ static void test_lines(void **state) {
 
 static void test_response_fields(void **state) {
     (void)state;
-    http_reply r = http_post(&c, "/completion",
-                             "{\"prompt\":\"Once\",\"n_predict\":4,\"return_tokens\":true,"
-                             "\"response_fields\":[\"tokens\",\"timings/predicted_n\",\"none\"]}");
+    http_reply r = http_post(
+        &c, "/completion",
+        "{\"prompt\":\"Once\",\"n_predict\":4,\"return_tokens\":true,"
+        "\"response_fields\":[\"tokens\",\"timings/predicted_n\",\"\",\"none\","
+        "\"tokens\"],\"samplers\":[\"top_k\",\"top_p\",\"infill\"]}");
     assert_int_equal(json_count(http_json(&r, "tokens")), 4);
     assert_int_equal(http_int(&r, "timings/predicted_n"), 4);
     assert_null(http_json(&r, "content"));

@@ -1,5 +1,6 @@
 /* test_server_store.c: the prompt store by itself, compared with sessions that read everything; and
  * conversations that return to a server with one slot. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,8 @@
 #include <cmocka.h>
 
 #include "mem.h"
+#include "os_file.h"
+#include "prompt_disk.h"
 #include "prompt_store.h"
 #include "recurrent_model.h"
 #include "run_model.h"
@@ -48,6 +51,17 @@ static pi_session *new_session(void) {
     return s;
 }
 
+static prompt_store *new_store_with(const prompt_store_options *o, const pi_session *session) {
+    prompt_store *store = NULL;
+    pi_error err;
+    if (prompt_store_create(o, session, &store, &err) != PI_OK) fail_msg("%s", err.message);
+    return store;
+}
+
+static prompt_store *new_store(uint64_t max_bytes, const pi_session *session) {
+    return new_store_with(&(prompt_store_options){.max_bytes = max_bytes}, session);
+}
+
 /* Feeds tokens [from, to); returns the logits of the last one, valid until the next call. */
 static const float *feed(pi_session *s, const int32_t *tokens, int32_t from, int32_t to) {
     pi_input in = {
@@ -65,11 +79,11 @@ static void make_text(int32_t *tokens, int text, int32_t n_common) {
 /* A restored session continues with the logits of the session that was saved, bit for bit. */
 static void test_same_state(void **state) {
     (void)state;
-    static const int32_t cuts[] = {1, 63, 64, 65, 128, 200, N_TEXT - 1};
+    static const int32_t cuts[] = {1, 63, 64, 65, 128, 200};
     int32_t tokens[N_TEXT];
     make_text(tokens, 0, 0);
-    prompt_store *store = prompt_store_create(UINT64_MAX, false);
     pi_session *s = new_session(), *r = new_session();
+    prompt_store *store = new_store(UINT64_MAX, s);
     feed(s, tokens, 0, N_TEXT - 1);
     prompt_store_save(store, s, tokens, N_TEXT - 1, 0);
     assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), N_TEXT - 1);
@@ -99,8 +113,8 @@ static void test_shared_beginning(void **state) {
     (void)state;
     enum { TEXTS = 10, COMMON = 256 };
     int32_t tokens[N_TEXT];
-    prompt_store *store = prompt_store_create(UINT64_MAX, false);
     pi_session *s = new_session();
+    prompt_store *store = new_store(UINT64_MAX, s);
     for (int t = 0; t < TEXTS; t++) {
         make_text(tokens, t, COMMON);
         pi_session_rewind(s, t ? COMMON : 0, NULL);
@@ -140,7 +154,7 @@ static void test_eviction(void **state) {
     int32_t tokens[N_TEXT];
     pi_session *s = new_session();
     const uint64_t room = pi_session_range_bytes(s, 3 * N_TEXT) + 3 * 5 * 600;
-    prompt_store *store = prompt_store_create(room, false);
+    prompt_store *store = new_store(room, s);
     for (int t = 0; t < TEXTS; t++) {
         make_text(tokens, t, 0);
         pi_session_rewind(s, 0, NULL);
@@ -156,10 +170,10 @@ static void test_eviction(void **state) {
     assert_true(prompt_store_find(store, tokens, N_TEXT, 0) < N_TEXT);
     assert_true(prompt_store_get_stats(store).evicted > N_TEXT);
     prompt_store_free(store);
-    /* A text that is longer than the store: its beginning. */
-    store = prompt_store_create(pi_session_range_bytes(s, 2 * PROMPT_BLOCK) + 2 * 600, false);
+    /* A text that needs more than half of the store is not saved: it would evict all others. */
+    store = new_store(pi_session_range_bytes(s, 2 * N_TEXT), s);
     prompt_store_save(store, s, tokens, N_TEXT, 0);
-    assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), 2 * PROMPT_BLOCK);
+    assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), 0);
     prompt_store_free(store);
     pi_session_destroy(s);
 }
@@ -172,9 +186,10 @@ static void test_no_memory(void **state) {
     pi_session *s = new_session(), *r = new_session();
     feed(s, tokens, 0, N_TEXT);
     for (int64_t n = 1;; n++) {
+        const prompt_store_options o = {.max_bytes = UINT64_MAX};
+        prompt_store *store = NULL;
         mem_fail_at(n);
-        prompt_store *store = prompt_store_create(UINT64_MAX, false);
-        if (!store) continue;
+        if (prompt_store_create(&o, s, &store, NULL) != PI_OK) continue;
         prompt_store_save(store, s, tokens, N_TEXT, 0);
         int32_t found = prompt_store_find(store, tokens, N_TEXT, 0);
         int32_t have = found ? prompt_store_restore(store, r, 0, tokens, found, 0) : 0;
@@ -186,6 +201,175 @@ static void test_no_memory(void **state) {
     }
     pi_session_destroy(s);
     pi_session_destroy(r);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+#define FOLDER TEST_BINARY_DIR "/test_server_store.folder"
+
+/* Calls `act` with the path of each file of the store; returns their number. */
+static int each_file(void (*act)(const char *path)) {
+    char sub[512], path[1024];
+    const char *name;
+    int n = 0;
+    os_folder *outer = os_folder_open(FOLDER);
+    while (outer && (name = os_folder_next(outer))) {
+        snprintf(sub, sizeof sub, "%s/%s", FOLDER, name);
+        os_folder *inner = os_folder_open(sub);
+        while (inner && (name = os_folder_next(inner))) {
+            snprintf(path, sizeof path, "%s/%s", sub, name);
+            act(path);
+            n++;
+        }
+        os_folder_close(inner);
+    }
+    os_folder_close(outer);
+    return n;
+}
+
+static void leave(const char *path) {
+    (void)path;
+}
+
+static void remove_file(const char *path) {
+    assert_int_equal(os_path_remove(path), 0);
+}
+
+static void empty_folder(void) {
+    int problem = os_folder_create(FOLDER);
+    assert_true(problem == 0 || problem == EEXIST);
+    each_file(remove_file);
+}
+
+/* Changes the last byte, which belongs to the values. */
+static void damage(const char *path) {
+    FILE *f = fopen(path, "r+b");
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    int last = fgetc(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    fputc(last ^ 1, f);
+    fclose(f);
+}
+
+static void cut(const char *path) {
+    FILE *f = fopen(path, "wb");
+    fputs("x", f);
+    fclose(f);
+}
+
+/* A store that begins with the files of an earlier one restores the same state. */
+static void test_files(void **state) {
+    (void)state;
+    static const uint64_t memory[] = {0, 400 << 10, UINT64_MAX};
+    int32_t tokens[N_TEXT];
+    make_text(tokens, 0, 0);
+    pi_session *s = new_session(), *r = new_session();
+    const size_t n = (size_t)info.n_vocab * sizeof(float);
+    float *want = mem_alloc(n);
+    feed(s, tokens, 0, N_TEXT - 1);
+    memcpy(want, feed(s, tokens, N_TEXT - 1, N_TEXT), n);
+    for (int i = 0; i < 3; i++) {
+        const prompt_store_options o = {
+            .max_bytes = memory[i], .folder = FOLDER, .max_file_bytes = UINT64_MAX};
+        empty_folder();
+        prompt_store *store = new_store_with(&o, s);
+        prompt_store_save(store, s, tokens, N_TEXT - 1, 0);
+        const prompt_store_stats stats = prompt_store_get_stats(store);
+        assert_int_equal(stats.n_blocks, 5);
+        assert_true(stats.n_bytes <= memory[i]);
+        assert_true(stats.n_file_bytes > pi_session_range_bytes(s, N_TEXT - 1));
+        prompt_store_free(store);
+        assert_int_equal(each_file(leave), 5);
+        store = new_store_with(&o, s);
+        assert_int_equal(prompt_store_get_stats(store).n_file_bytes, stats.n_file_bytes);
+        assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), N_TEXT - 1);
+        pi_session_rewind(r, 0, NULL);
+        assert_int_equal(prompt_store_restore(store, r, 0, tokens, N_TEXT - 1, 0), N_TEXT - 1);
+        assert_memory_equal(feed(r, tokens, N_TEXT - 1, N_TEXT), want, n);
+        prompt_store_free(store);
+    }
+    mem_free(want);
+    pi_session_destroy(s);
+    pi_session_destroy(r);
+}
+
+/* Damaged, cut and missing files, and what a killed server left: nothing wrong is restored, and the
+ * files go. */
+static void test_bad_files(void **state) {
+    (void)state;
+    const prompt_store_options o = {.folder = FOLDER, .max_file_bytes = UINT64_MAX};
+    int32_t tokens[N_TEXT];
+    char path[1024];
+    make_text(tokens, 0, 0);
+    pi_session *s = new_session(), *r = new_session();
+    feed(s, tokens, 0, N_TEXT);
+    empty_folder();
+    prompt_store *store = new_store_with(&o, s);
+    prompt_store_save(store, s, tokens, N_TEXT, 0);
+    each_file(damage);
+    assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), N_TEXT);
+    assert_int_equal(prompt_store_restore(store, r, 0, tokens, N_TEXT, 0), 0);
+    assert_true(prompt_store_find(store, tokens, N_TEXT, 0) < N_TEXT);
+    prompt_store_save(store, s, tokens, N_TEXT,
+                      0); /* what is damaged is not seen before it is read */
+    prompt_store_free(store);
+    each_file(cut);
+    store = new_store_with(&o, s);
+    assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), 0);
+    assert_int_equal(each_file(leave), 0);
+    prompt_store_save(store, s, tokens, N_TEXT, 0);
+    prompt_store_free(store);
+    /* Without its first block a text cannot be restored. */
+    prompt_block first = {.n = PROMPT_BLOCK};
+    first.name = prompt_block_name((prompt_name){{0, 0}}, tokens, PROMPT_BLOCK);
+    snprintf(path, sizeof path, "%s/%016llx/%016llx%016llx", FOLDER,
+             (unsigned long long)pi_session_state_id(s), (unsigned long long)first.name.word[0],
+             (unsigned long long)first.name.word[1]);
+    remove_file(path);
+    snprintf(path + strlen(path), 8, ".new");
+    cut(path);
+    store = new_store_with(&o, s);
+    assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), 0);
+    assert_int_equal(prompt_store_get_stats(store).n_file_bytes, 0);
+    assert_int_equal(each_file(leave), 0);
+    prompt_store_free(store);
+    pi_session_destroy(s);
+    pi_session_destroy(r);
+    const prompt_store_options none = {.folder = TEST_BINARY_DIR "/no/such/folder"};
+    pi_error err;
+    s = new_session();
+    assert_int_equal(prompt_store_create(&none, s, &store, &err), PI_ERR_IO);
+    pi_session_destroy(s);
+}
+
+/* The files stay below their limit, also when the store begins with more; shared beginnings stay
+ * longest. */
+static void test_file_limit(void **state) {
+    (void)state;
+    enum { TEXTS = 6, COMMON = 128 };
+    int32_t tokens[N_TEXT];
+    pi_session *s = new_session();
+    prompt_store_options o = {
+        .folder = FOLDER, .max_file_bytes = pi_session_range_bytes(s, 3 * N_TEXT) + 3 * 5 * 600};
+    empty_folder();
+    prompt_store *store = new_store_with(&o, s);
+    for (int t = 0; t < TEXTS; t++) {
+        make_text(tokens, t, COMMON);
+        pi_session_rewind(s, 0, NULL);
+        feed(s, tokens, 0, N_TEXT);
+        prompt_store_save(store, s, tokens, N_TEXT, 0);
+        assert_true(prompt_store_get_stats(store).n_file_bytes <= o.max_file_bytes);
+        assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), N_TEXT);
+    }
+    make_text(tokens, 0, COMMON);
+    assert_in_range(prompt_store_find(store, tokens, N_TEXT, 0), COMMON, N_TEXT - 1);
+    prompt_store_free(store);
+    o.max_file_bytes /= 2;
+    store = new_store_with(&o, s);
+    assert_true(prompt_store_get_stats(store).n_file_bytes <= o.max_file_bytes);
+    assert_true(prompt_store_find(store, tokens, N_TEXT, 0) >= COMMON);
+    prompt_store_free(store);
+    pi_session_destroy(s);
 }
 
 /* Recurrent layers: a prefix ends where their state is known, and continues as if it had been read.
@@ -202,11 +386,17 @@ static void test_recurrent(void **state) {
         run_model r = run_open(path, &o);
         run_random_tokens(5, V, tokens, LONG);
         run_tokens(&r, tokens, LONG, 50, want);
-        prompt_store *store = prompt_store_create(UINT64_MAX, true);
         pi_session *s = run_session(&r, LONG), *back = run_session(&r, LONG);
+        empty_folder();
+        const prompt_store_options in_files = {.folder = FOLDER, .max_file_bytes = UINT64_MAX};
+        prompt_store *store = a % 2 ? new_store_with(&in_files, s) : new_store(UINT64_MAX, s);
         run_feed(&r, s, tokens, 150, 50, logits);
         run_feed(&r, s, tokens + 150, 30, 0, logits);
         prompt_store_save(store, s, tokens, 180, 0);
+        if (a % 2) {
+            prompt_store_free(store);
+            store = new_store_with(&in_files, s);
+        }
         assert_int_equal(prompt_store_find(store, tokens, LONG, 0), 180);
         memcpy(other, tokens, sizeof tokens);
         other[170] = (other[170] + 1) % V;
@@ -284,7 +474,7 @@ static void run_conversations(uint64_t bytes, bool returns) {
     int64_t cached = 0;
     case_open(&c);
     c.options.n_slots = 1;
-    c.options.store_bytes = bytes;
+    c.options.store.max_bytes = bytes;
     c.options.context.kernels = PI_KERNELS_SCALAR; /* sums do not depend on the step */
     case_start(&c);
     for (int i = 0; i < PEOPLE; i++) first[i] = converse(&c, 100 + i, "", &cached);
@@ -307,6 +497,29 @@ static void test_conversations_return(void **state) {
     run_conversations((uint64_t)256 << 20, true);
 }
 
+/* A conversation continues after a restart, with the same text. */
+static void test_restart(void **state) {
+    (void)state;
+    server_case c;
+    char *before = NULL;
+    int64_t cached = 0;
+    empty_folder();
+    for (int run = 0; run < 2; run++) {
+        case_open(&c);
+        c.options.store = (prompt_store_options){.folder = FOLDER,
+                                                 .max_file_bytes = (uint64_t)64 << 20};
+        c.options.context.kernels = PI_KERNELS_SCALAR;
+        case_start(&c);
+        char *text = converse(&c, 100, "", &cached);
+        assert_int_equal(cached > 40, run == 1);
+        if (before) assert_string_equal(text, before);
+        free(before);
+        before = text;
+        case_close(&c);
+    }
+    free(before);
+}
+
 static void test_without_a_store(void **state) {
     (void)state;
     run_conversations(0, false);
@@ -317,6 +530,10 @@ int main(void) {
                                        cmocka_unit_test(test_shared_beginning),
                                        cmocka_unit_test(test_eviction),
                                        cmocka_unit_test(test_no_memory),
+                                       cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_bad_files),
+                                       cmocka_unit_test(test_file_limit),
+                                       cmocka_unit_test(test_restart),
                                        cmocka_unit_test(test_recurrent),
                                        cmocka_unit_test(test_ranges_refused),
                                        cmocka_unit_test(test_conversations_return),
