@@ -109,8 +109,9 @@ static void put_fields(const server_call *c, const answer_choice *k, json_writer
         const char *path = "", *earlier = "";
         size_t n = 0;
         bool repeated = !json_as_string(json_at(names, i), &path, &n) || n == 0;
-        for (size_t j = 0; j < i && !repeated; j++)
-            repeated = json_as_string(json_at(names, j), &earlier, &n) && !strcmp(path, earlier);
+        for (size_t other = 0; other < i && !repeated; other++)
+            repeated = json_as_string(json_at(names, other), &earlier, &n) &&
+                       !strcmp(path, earlier);
         const json_node *value = repeated ? NULL : at_path(json_root(doc), path);
         if (value) bytes_json_put(w, path, value);
     }

@@ -31,7 +31,7 @@ static pi_status put_options(json_writer *w, const json_node *body, pi_error *er
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
         bytes_json_copy(w, passed[i], options, passed[i]);
     if (json_kind_of(json_get(options, "num_predict")) != JSON_NULL)
-        json_put_int(w, "max_tokens", n_predict > 0 ? n_predict : -1); /* 0 is no limit, too */
+        json_put_int(w, "max_tokens", n_predict > 0 ? n_predict : -1); /* 0: also no limit */
     return status;
 }
 
