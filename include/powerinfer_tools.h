@@ -239,10 +239,12 @@ PI_API pi_status pi_tune(const char *in, const char *out_path, const pi_tune_opt
 /* ---- synth: a model of a named shape with random weights ------------------------------------- */
 
 typedef struct pi_synth_options {
-    const char *shape;           /* "tiny", "llama-1b", "llama-7b", "bamboo-7b", ... */
-    const char *type;            /* of every matrix, head included: "q4_0" (default), "f16", ... */
-    int32_t n_layer;             /* 0: the shape's */
-    float density;               /* mean fraction of active neurons, 0.1; see docs/synth.md */
+    const char *shape;  /* "tiny", "llama-1b", "llama-7b", "bamboo-7b", ... */
+    const char *type;   /* of every matrix, head included: "q4_0" (default), "f16", ... */
+    int32_t n_layer;    /* 0: the shape's */
+    float density;      /* mean fraction of active neurons, 0.1; see docs/synth.md */
+    float down_density; /* mode threshold: fraction of neurons whose row of down is read; 0: no
+                           thresholds. Not with plain, experts, or without gates */
     float skew_share, skew_mass; /* a fraction 0.26 of the neurons has 0.8 of the activations */
     int32_t rank;                /* of the predictable part of a gate row, 256 */
     uint64_t seed;
