@@ -202,7 +202,7 @@ static uint64_t bytes_read(void) {
     return n.ffn_bytes;
 }
 
-/* A second threshold, of hidden values. Without a first one that leaves out anything, too. */
+/* A second threshold, of hidden values, also after a first one that leaves out nothing. */
 static void test_two_thresholds(void **state) {
     (void)state;
     static const char *const activations[] = {"silu", "gelu", "relu"};

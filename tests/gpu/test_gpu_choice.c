@@ -226,8 +226,8 @@ static void test_predict_shapes(void **state) {
 
 /* Activations in place. given: the input has activations, not gates. by_bits: masks by bits that
  * begin within a word, and a factor per element. gated: with `up` and the int8 form; up is not
- * finite at some elements, where zeros must stay zero. With cut > 0 hidden values have a threshold
- * too. */
+ * finite at some elements, where zeros must stay zero. With cut > 0 hidden
+ * values also have a threshold. */
 static void check_activate(activation f, int n_cols, bool given, bool gated, bool by_bits,
                            float cut) {
     enum { MOST = 320, FIRST = 37, WORDS = (FIRST + MOST + 31) / 32 };
