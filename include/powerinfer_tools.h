@@ -114,12 +114,14 @@ PI_API pi_status pi_imatrix(const char *model_path, const char *text_path, const
 
 /* The result for one layer. Fractions are over (held-out token, neuron) pairs. */
 typedef struct pi_prepare_layer {
-    double density;             /* active neurons; in threshold mode: above the threshold */
+    double density;             /* active neurons; in threshold mode: above the first threshold,
+                                   whose rows of up are read */
     const char *kind;           /* of the predictor: "none", "sign", "lowrank", "relu_mlp" */
     int32_t rank;               /* of the predictor; 0: none */
     double recall;              /* selected fraction of the active neurons */
     double contribution_recall; /* recall weighted by a neuron's share of the FFN output */
     double selected;            /* selected neurons; 1 without predictor and threshold */
+    double down; /* neurons whose rows of down are read; in threshold mode: above both thresholds */
 } pi_prepare_layer;
 
 /* Whether a neuron's rows of gate, up and down are adjacent in the output: fastest for models
@@ -157,7 +159,7 @@ typedef struct pi_prepare_result {
     const char *mode;             /* that `auto` chooses: "exact", "predict", ...; NULL: only
                                      rearranged, measured fields are NAN or 0 */
     int64_t tokens, held_out;     /* calibration tokens; how many of them are held out */
-    double density;               /* mean over layers */
+    double density;               /* mean over layers; in threshold mode: of both thresholds */
     double ppl_before, ppl_after; /* on held-out tokens: input in dense mode; output in `mode` */
     double kl;                    /* mean KL divergence of the output from the input, nats */
     int32_t head_rank;            /* of the output head's predictor; 0: none, fields of it are 0 */
@@ -237,10 +239,12 @@ PI_API pi_status pi_tune(const char *in, const char *out_path, const pi_tune_opt
 /* ---- synth: a model of a named shape with random weights ------------------------------------- */
 
 typedef struct pi_synth_options {
-    const char *shape;           /* "tiny", "llama-1b", "llama-7b", "bamboo-7b", ... */
-    const char *type;            /* of every matrix, head included: "q4_0" (default), "f16", ... */
-    int32_t n_layer;             /* 0: the shape's */
-    float density;               /* mean fraction of active neurons, 0.1; see docs/synth.md */
+    const char *shape;  /* "tiny", "llama-1b", "llama-7b", "bamboo-7b", ... */
+    const char *type;   /* of every matrix, head included: "q4_0" (default), "f16", ... */
+    int32_t n_layer;    /* 0: the shape's */
+    float density;      /* mean fraction of active neurons, 0.1; see docs/synth.md */
+    float down_density; /* mode threshold: fraction of neurons whose row of down is read; 0: no
+                           thresholds. Not with plain, experts, or without gates */
     float skew_share, skew_mass; /* a fraction 0.26 of the neurons has 0.8 of the activations */
     int32_t rank;                /* of the predictable part of a gate row, 256 */
     uint64_t seed;

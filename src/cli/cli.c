@@ -186,6 +186,7 @@ pi_synth_options cli_synth_options(const cli_options *o) {
     options.type = o->type;
     options.n_layer = (int32_t)o->layers;
     options.density = (float)o->density;
+    options.down_density = (float)o->down_density;
     options.skew_share = (float)o->skew.first;
     options.skew_mass = (float)o->skew.second;
     options.rank = (int32_t)o->rank;

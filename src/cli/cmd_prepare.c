@@ -57,6 +57,7 @@ static void print_json(const job *j) {
         json_put_number(&w, "recall", l->recall);
         json_put_number(&w, "contribution_recall", l->contribution_recall);
         json_put_number(&w, "selected", l->selected);
+        json_put_number(&w, "down", l->down);
         json_end_object(&w);
     }
     json_end_array(&w);
@@ -81,7 +82,7 @@ static void print_share(double share) {
 
 static void print_layers(const job *j) {
     const pi_prepare_result *r = &j->result;
-    printf("layer    active  predictor  rank    recall  contrib.  selected\n");
+    printf("layer    active  predictor  rank    recall  contrib.  selected      down\n");
     for (size_t i = 0; i < j->n_layers; i++) {
         const pi_prepare_layer *l = &j->layers[i];
         printf("%5zu", i);
@@ -90,6 +91,7 @@ static void print_layers(const job *j) {
         print_share(l->recall);
         print_share(l->contribution_recall);
         print_share(l->selected);
+        print_share(l->down);
         putchar('\n');
     }
     printf(

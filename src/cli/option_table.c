@@ -261,6 +261,10 @@ const option option_table[] = {
         .standard = "q4_0", .help = "type of all matrices, output head included"),
     ROW(NUMBER, COMMAND, COMMAND_SYNTH, density, NAMES("density", NULL), .argument = "X",
         .standard = "0.1", RANGE(0, 1), .help = "mean fraction of active neurons"),
+    ROW(NUMBER, COMMAND, COMMAND_SYNTH, down_density, NAMES("down-density", NULL), .argument = "X",
+        .standard = "0", RANGE(0, 1),
+        .help = "thresholds for --mode threshold: fraction of the neurons whose row of down is "
+                "read; 0: none"),
     ROW(PAIR, COMMAND, COMMAND_SYNTH | COMMAND_PLACE, skew, NAMES("skew", NULL), .argument = "A:B",
         .standard = "0.26:0.8", RANGE(0, 1),
         .help = "a fraction A of the neurons (experts) makes up B of the activations (choices)"),

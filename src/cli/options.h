@@ -152,7 +152,7 @@ typedef struct cli_options {
     bool plan, devices;
     const char *svg;
     const char *out, *type, *base, *predictors, *shape;
-    double density;
+    double density, down_density;
     option_pair skew;
     int64_t rank, layers;
     bool plain, synth_bundle;

@@ -456,7 +456,8 @@ static inline size_t gpu_attention_partial(int32_t n_cols, int32_t n_head, int32
 /* h = f(gate x + gate_bias) * (up x + up_bias) for rows [0, n); gate.data NULL: h = f(up x +
  * up_bias); up.data NULL: h = f(gate x + gate_bias). With a list h[c][i] is row list[i], i < *count
  * <= n, and 0 when column c did not select it. Activations f(..) with |f| cut_weight <= cut become
- * zero (cut < 0: none); a zero activation gives h = 0 for every value of up, also NaN. With `skip`
+ * zero (cut < 0: none); a zero activation gives h = 0 for every value of up, also NaN. With up,
+ * |h| <= cut_down also becomes zero, and `down_rows` does not read the neuron's row. With `skip`
  * or a list, a row of up is read only when the activation of some column is not zero (cut < 0: all
  * rows are read); modes exact and threshold need no more. *fired += number of rows of up read. Few
  * columns. */
@@ -467,6 +468,7 @@ typedef struct gpu_ffn_in {
     float threshold;         /* threshold of FATReLU */
     float cut;               /* 0: exact */
     const float *cut_weight; /* of every row; NULL: 1 */
+    float cut_down;          /* 0: none */
     bool skip;
     gpu_input in;
     bool given;                  /* h already holds the activations f(gate); gate.data is NULL */
@@ -482,7 +484,7 @@ typedef struct gpu_ffn_in {
 
 /* y = f(gate) * up for n elements; up NULL: y = f(gate). Activations with |f(gate)| cut_weight <=
  * cut (cut < 0: none) and neurons that the column did not select become zero; a zero gives y = 0
- * for every value of up, also NaN. May run in place. */
+ * for every value of up, also NaN. With up, |y| <= cut_down becomes zero. May run in place. */
 typedef struct gpu_activate {
     const float *gate, *up;
     int64_t ldg, ldu, ldy, n;
@@ -492,6 +494,7 @@ typedef struct gpu_activate {
     bool given; /* `gate` already holds the activations f(gate) */
     float threshold, cut;
     const float *cut_weight;    /* [n]; NULL: 1 */
+    float cut_down;             /* 0: none */
     const uint32_t *bitmap;     /* NULL: all neurons are selected */
     int64_t n_words, first_bit; /* element i is bit first_bit + i */
     float *y;

@@ -135,11 +135,15 @@ typedef struct model_layer_sparse {
                                 files of parallel architectures the layer's input */
     int32_t rank;            /* rows of fc1; 0 without fc1 */
     float recall, density;   /* measured by `prepare`; NAN: unknown */
-    /* Threshold mode: activations with |f(gate)| cut_weight <= cut count as zero. */
-    float cut;               /* NAN: not calibrated */
-    const float *cut_weight; /* [n_ff], >= 0; NULL: 1 */
-    const float *freq;       /* [n_ff], non-increasing, in [0, 1]; NULL: unknown */
-    const int32_t *perm;     /* [n_ff], a permutation; NULL: source order */
+    /* Threshold mode: activations with |f(gate)| cut_weight <= cut count as zero, then hidden
+     * values with |f(gate) up| <= cut_down. */
+    float cut;                /* NAN: not calibrated */
+    float cut_down;           /* NAN: not calibrated */
+    float up_rows, down_rows; /* measured fractions of rows of up and down that are read; NAN:
+                                 unknown */
+    const float *cut_weight;  /* [n_ff], >= 0; NULL: 1 */
+    const float *freq;        /* [n_ff], non-increasing, in [0, 1]; NULL: unknown */
+    const int32_t *perm;      /* [n_ff], a permutation; NULL: source order */
     /* Layers with experts: fraction of tokens that use each expert, non-increasing; NULL:
      * unknown. */
     const float *expert_freq;

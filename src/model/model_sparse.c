@@ -213,6 +213,15 @@ static pi_status read_keys(model *m, pi_error *err) {
     if (status == PI_OK)
         status = read_floats(m, SPARSE_KEY_THRESHOLD_CUT, 1e30, offsetof(model_layer_sparse, cut),
                              err);
+    if (status == PI_OK)
+        status = read_floats(m, SPARSE_KEY_THRESHOLD_DOWN, 1e30,
+                             offsetof(model_layer_sparse, cut_down), err);
+    if (status == PI_OK)
+        status = read_floats(m, SPARSE_KEY_THRESHOLD_UP_ROWS, 1,
+                             offsetof(model_layer_sparse, up_rows), err);
+    if (status == PI_OK)
+        status = read_floats(m, SPARSE_KEY_THRESHOLD_DOWN_ROWS, 1,
+                             offsetof(model_layer_sparse, down_rows), err);
     return status;
 }
 
@@ -419,8 +428,13 @@ pi_status model_bind_sparse(model *m, pi_error *err) {
         .pwri = gguf_is_pwri(m->file), .predict_loss = NAN, .threshold_loss = NAN};
     m->sparse.given = m->sparse.pwri;
     for (int i = 0; i < m->hp.n_layer; i++)
-        m->layers[i].sparse = (model_layer_sparse){
-            .recall = NAN, .density = NAN, .cut = NAN, .expert_active = NAN};
+        m->layers[i].sparse = (model_layer_sparse){.recall = NAN,
+                                                   .density = NAN,
+                                                   .cut = NAN,
+                                                   .cut_down = NAN,
+                                                   .up_rows = NAN,
+                                                   .down_rows = NAN,
+                                                   .expert_active = NAN};
     if (m->sparse.pwri) assume_original(m);
     pi_status status = read_keys(m, err);
     if (status == PI_OK) status = bind_head(m, err);

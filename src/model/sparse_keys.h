@@ -14,9 +14,15 @@
 #define SPARSE_KEY_PREDICTOR_RECALL  "powerinfer.predictor.recall"  /* f32, contribution recall */
 #define SPARSE_KEY_PREDICTOR_DENSITY "powerinfer.predictor.density" /* f32, fraction selected */
 /* f32: experts: fraction of a chosen expert's neurons that are active; NaN: the layer has none */
-#define SPARSE_KEY_EXPERT_ACTIVE  "powerinfer.expert.active"
-#define SPARSE_KEY_THRESHOLD_CUT  "powerinfer.threshold.cut"  /* f32, NaN: none */
-#define SPARSE_KEY_THRESHOLD_LOSS "powerinfer.threshold.loss" /* f32, as calibration.loss */
+#define SPARSE_KEY_EXPERT_ACTIVE "powerinfer.expert.active"
+/* f32: thresholds of activations and of hidden values (model_layer_sparse), NaN: none; measured
+ * fractions of the rows of up and down that are read, NaN: unknown; loss as calibration.loss */
+#define SPARSE_KEYS_THRESHOLD          "powerinfer.threshold."
+#define SPARSE_KEY_THRESHOLD_CUT       SPARSE_KEYS_THRESHOLD "cut"
+#define SPARSE_KEY_THRESHOLD_DOWN      SPARSE_KEYS_THRESHOLD "down"
+#define SPARSE_KEY_THRESHOLD_UP_ROWS   SPARSE_KEYS_THRESHOLD "up_rows"
+#define SPARSE_KEY_THRESHOLD_DOWN_ROWS SPARSE_KEYS_THRESHOLD "down_rows"
+#define SPARSE_KEY_THRESHOLD_LOSS      SPARSE_KEYS_THRESHOLD "loss"
 /* f32: predictor of the output head (model_head) */
 #define SPARSE_KEYS_HEAD         "powerinfer.head."
 #define SPARSE_KEY_HEAD_DISTANCE SPARSE_KEYS_HEAD "distance"

@@ -7,6 +7,8 @@
  *   with a plain down matrix:       quantize, matmul down
  *
  * plan_mode.c chooses the mode; cpu_ffn_sparse.c and gpu_ffn.c run FFN_SPARSE. */
+#include <math.h>
+
 #include "plan_impl.h"
 
 /* ---- pieces -----------------------------------------------------------------------------------*/
@@ -130,6 +132,7 @@ static void describe(const plan_slice *h, pi_mode mode) {
     if (mode == PI_MODE_THRESHOLD) {
         ffn->cut = l->sparse.cut;
         if (l->sparse.cut_weight) ffn->cut_weight = l->sparse.cut_weight + h->first;
+        if (!isnan(l->sparse.cut_down)) ffn->cut_down = l->sparse.cut_down;
     }
     if (l->t[ROLE_FFN_DOWN_T].data) {
         const plan_matrix whole = plan_make_matrix(

@@ -11,7 +11,7 @@
  *
  *   dense      B(gate, up, down)
  *   exact      B(gate) + n fires * R(up, down)
- *   threshold  the same
+ *   threshold  B(gate) + n above * R(up) + n above both * R(down)
  *   predict    P + n * S + B(predictor) + n selected * R(gate) + n fires * R(up, down)
  *
  * In layers with experts these are the experts of a token, each with its predictor.
@@ -85,7 +85,8 @@ static bool can_run_placed(const model *m, int layer, pi_mode mode, const plan_o
 
 /* ---- cost ------------------------------------------------------------------------------------ */
 
-/* Fraction of active neurons per token; NaN: unknown. */
+/* Fraction of active neurons per token; NaN: unknown. In mode threshold only if `prepare` did not
+ * measure the rows. */
 static double fired_share(const model_layer *l) {
     if (!l->sparse.freq) return NAN;
     double sum = 0;
@@ -135,6 +136,7 @@ static double cost_of(const model *m, const model_layer *l, pi_mode mode, const 
     if (l->t[ROLE_ROUTER].data) return cost_of_experts(m, l, mode, c);
     tensor_role first = l->t[ROLE_FFN_GATE].data ? ROLE_FFN_GATE : ROLE_FFN_UP;
     double fired = fired_share(l), selected = (double)l->sparse.density, cost;
+    double up = fired, down = fired;
     if (mode == PI_MODE_DENSE)
         return in_order(l, ROLE_FFN_GATE, c) + in_order(l, ROLE_FFN_UP, c) +
                in_order(l, ROLE_FFN_DOWN, c) + in_order(l, ROLE_FFN_DOWN_T, c);
@@ -142,12 +144,17 @@ static double cost_of(const model *m, const model_layer *l, pi_mode mode, const 
         cost = PREDICTOR + (double)l->hp.n_ff * SCORE + in_order(l, ROLE_FC1, c) +
                in_order(l, ROLE_FC2, c) + in_order(l, ROLE_FFN_SIGN, c) +
                apart(l, first, selected, c);
-        fired = fmin(fired, selected);
+        up = down = fmin(fired, selected);
     } else {
         cost = in_order(l, first, c);
     }
-    if (first == ROLE_FFN_GATE) cost += apart(l, ROLE_FFN_UP, fired, c);
-    return cost + apart(l, ROLE_FFN_DOWN_T, fired, c) + in_order(l, ROLE_FFN_DOWN, c);
+    if (mode == PI_MODE_THRESHOLD && !isnan(l->sparse.up_rows)) {
+        up = (double)l->sparse.up_rows;
+        down = (double)l->sparse.down_rows;
+    }
+    if (first == ROLE_FFN_GATE)
+        cost += up >= 1 ? in_order(l, ROLE_FFN_UP, c) : apart(l, ROLE_FFN_UP, up, c);
+    return cost + apart(l, ROLE_FFN_DOWN_T, down, c) + in_order(l, ROLE_FFN_DOWN, c);
 }
 
 /* An unmeasured loss (NaN) exceeds every limit. A limit of 0 excludes all modes with a loss, also

@@ -158,6 +158,7 @@ static void print_ffn_sparse(const print_context *c, const plan_ffn *f) {
     if (f->mode == PI_MODE_PREDICT)
         fprintf(c->out, " by %s >= %g", predictor_kind_name(f->predictor), (double)f->threshold);
     if (f->mode == PI_MODE_THRESHOLD) fprintf(c->out, " above %g", (double)f->cut);
+    if (f->cut_down > 0) fprintf(c->out, ", hidden above %g", (double)f->cut_down);
     fprintf(c->out, ", %d parts", f->n_parts);
 }
 

@@ -153,6 +153,7 @@ typedef struct plan_ffn {
     /* Activations with |f(gate)| cut_weight <= cut count as zero; cut < 0: none do. */
     float cut;
     const float *cut_weight; /* [n_ff] or NULL: 1 */
+    float cut_down; /* hidden values with |f(gate) up| <= cut_down also count as zero; 0: none */
     int n_parts;
     int64_t part_rows; /* rows of a part (the last may be shorter); a multiple of CPU_ROW_TILE */
 } plan_ffn;

@@ -256,16 +256,21 @@ static pi_status open_model(preparation *p, const source *s, pi_error *err) {
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-/* Mean over the sorted layers. */
-static double mean_density(const preparation *p) {
+/* The fraction of rows of up, or of down, that are read: mean over the sorted layers. */
+static double mean_rows(const preparation *p, bool up) {
     double sum = 0;
     int n = 0;
     for (int i = 0; i < p->model->hp.n_layer; i++) {
-        if (p->layers[i].n == 0) continue;
-        sum += p->layers[i].density;
+        const prepare_layer *l = &p->layers[i];
+        if (l->n == 0) continue;
+        sum += up || !p->thresholds ? l->density : l->summed;
         n++;
     }
     return n > 0 ? sum / n : 1;
+}
+
+static double mean_density(const preparation *p) {
+    return (mean_rows(p, true) + mean_rows(p, false)) / 2;
 }
 
 /* Writes a model that would be slower than the dense one only if the predictor is named
@@ -276,10 +281,11 @@ static pi_status refuse_dense(const preparation *p, pi_error *err) {
     bool by_name = o->predictor && strcmp(o->predictor, "auto") != 0;
     if (density <= density_limit || by_name) return PI_OK;
     if (p->thresholds)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "too little sparsity: %.200s: within a loss of %.2g%% thresholds keep "
-                         "%.0f%% of the activations: use the dense model, or set a larger max_loss",
-                         p->in_path, 100 * o->max_loss, 100 * density);
+        return error_set(
+            err, PI_ERR_UNSUPPORTED,
+            "too little sparsity: %.200s: within a loss of %.2g%% thresholds keep "
+            "%.0f%% of the rows of up and down: use the dense model, or set a larger max_loss",
+            p->in_path, 100 * o->max_loss, 100 * density);
     return error_set(err, PI_ERR_UNSUPPORTED,
                      "too little sparsity: %.200s: %.0f%% of its neurons are active per token: use "
                      "the dense model, or set predictor to none",
@@ -296,33 +302,40 @@ static double loss_of(const prepare_quality *q) {
     return q->ppl_after / q->ppl_before - 1;
 }
 
-/* Finds by bisection the largest fraction of activations that can be zeroed within the allowed
- * loss. */
-static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error *err) {
-    int good = 0, bad = SHARE_STEPS;
-    double from = 0, limit = p->options->max_loss;
+/* The loss that thresholds may have. */
+static double limit_of_cuts(const preparation *p) {
+    double limit = p->options->max_loss;
     double head = p->head.rank > 0 ? fmax((double)p->head.loss, 0) : 0;
+    if (head <= limit / 2) return limit - head; /* mode auto adds the losses */
+    notify(&p->notifier,
+           "the sketch of the output head raises the perplexity by %.2f%%, more than half of "
+           "%.2g%%: by default it is not used together with the thresholds",
+           100 * head, 100 * limit);
+    return limit;
+}
+
+/* Finds by bisection the thresholds that read the fewest bytes within the allowed loss. */
+static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error *err) {
+    prepare_cut_pair *pairs = mem_calloc(PREPARE_CUT_PAIRS, sizeof *pairs);
+    if (!pairs) return error_nomem(err, PREPARE_CUT_PAIRS * sizeof *pairs, "thresholds");
+    int good = 0, bad = prepare_list_cuts(p, pairs);
+    double from = 0, limit = limit_of_cuts(p);
     pi_status status = PI_OK;
-    if (head <= limit / 2)
-        limit -= head; /* mode auto adds the losses */
-    else
-        notify(&p->notifier,
-               "the sketch of the output head raises the perplexity by %.2f%%, more than half of "
-               "%.2g%%: by default it is not used together with the thresholds",
-               100 * head, 100 * limit);
-    for (int gap = bad - good; gap > 1 && status == PI_OK; gap = bad - good) {
-        int middle = good + gap / 2;
-        prepare_quality q;
-        prepare_choose_cuts(p, (double)middle / SHARE_STEPS);
-        status = prepare_patch(p, NAN, err);
+    while (bad - good > 1 && status == PI_OK) {
+        int middle = good + (bad - good) / 2;
         double to = from + (1 - from) / 2;
+        prepare_quality q = {0};
+        prepare_choose_cuts(p, pairs[middle]);
+        status = prepare_patch(p, NAN, err);
         if (status == PI_OK)
             status = prepare_measure(p, PI_MODE_THRESHOLD, PI_HEAD_DENSE, from, to, &q, err);
-        if (status != PI_OK) return status;
+        if (status != PI_OK) break;
         from = to;
         notify(&p->notifier,
-               "zeroing %.0f%% of the activations: perplexity %+.2f%%, KL divergence %.4f",
-               100.0 * middle / SHARE_STEPS, 100 * loss_of(&q), q.kl);
+               "zeroing %.0f%% of the activations and %.0f%% of the hidden values: perplexity "
+               "%+.2f%%, KL divergence %.4f",
+               100 * (1 - mean_rows(p, true)), 100 * (1 - mean_rows(p, false)), 100 * loss_of(&q),
+               q.kl);
         /* Also limits the KL divergence: on text unknown to the model, perplexity may fall while
          * answers get worse. On other text the divergence is about as large as the rise of
          * perplexity. */
@@ -331,8 +344,9 @@ static pi_status search_cuts(preparation *p, prepare_quality *quality, pi_error 
         else
             bad = middle;
     }
-    prepare_choose_cuts(p, (double)good / SHARE_STEPS);
-    status = refuse_dense(p, err);
+    prepare_choose_cuts(p, pairs[good]);
+    mem_free(pairs);
+    if (status == PI_OK) status = refuse_dense(p, err);
     if (status == PI_OK) status = prepare_patch(p, NAN, err);
     return status == PI_OK
                ? prepare_measure(p, PI_MODE_THRESHOLD, PI_HEAD_DENSE, from, 1, quality, err)
@@ -402,19 +416,19 @@ static pi_prepare_layer describe(const preparation *p, int layer) {
                             .rank = l->fit.rank,
                             .recall = 1,
                             .contribution_recall = 1,
-                            .selected = 1};
-    if (p->experts && prepare_is_sparse(p->model) && l->n > 0) out.density = l->fires;
+                            .selected = 1,
+                            .down = l->density};
+    if (p->experts && prepare_is_sparse(p->model) && l->n > 0) out.density = out.down = l->fires;
     if (l->fit.kind != PREDICTOR_NONE) {
         out.density = q->active;
         out.recall = q->recall;
         out.contribution_recall = q->contribution_recall;
         out.selected = q->selected;
+        out.down = q->active * q->recall;
     } else if (p->thresholds) {
-        const prepare_magnitudes *h = &l->magnitudes;
-        double cut = 0;
-        for (int bin = 0; bin < h->taken; bin++) cut += h->part[bin];
         out.recall = out.selected = l->density;
-        out.contribution_recall = h->total_part > 0 ? 1 - cut / h->total_part : 1;
+        out.down = l->summed;
+        if (l->cuts) out.contribution_recall = prepare_kept(l->cuts->part, l->cut, l->cut_down);
     }
     return out;
 }
@@ -434,7 +448,7 @@ void prepare_release(preparation *p) {
         mem_free(p->layers[i].freq);
         mem_free(p->layers[i].cut_weight);
         predictor_fit_free(&p->layers[i].fit);
-        prepare_magnitudes_free(&p->layers[i].magnitudes);
+        mem_free(p->layers[i].cuts);
     }
     mem_free(p->layers);
     mem_free(p->head.fc1);

@@ -78,21 +78,30 @@ pi_status prepare_transpose(pool *p, const model_tensor *t, const int32_t *place
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-enum { PREPARE_CUT_BINS = 1 << 13 }; /* magnitudes by exponent and 5 bits of the mantissa */
+/* Fractions that thresholds zero: k / PREPARE_CUT_STEPS. */
+enum { PREPARE_CUT_STEPS = 32 };
 
-/* Weighted activations of one layer, and their contributions, by magnitude. */
-typedef struct prepare_magnitudes {
-    double *count; /* [PREPARE_CUT_BINS] pairs of token and neuron */
-    double *part;  /* [PREPARE_CUT_BINS] sum of |a_i| |down_i| over these pairs */
-    double total_count, total_part;
-    int taken; /* activations in bins below this are zeroed */
-} prepare_magnitudes;
+/* Possible thresholds of one layer, and what they zero. Threshold k zeroes the fraction k of all
+ * activations f(gate), or of all hidden values f(gate) up, of a sample. */
+typedef struct prepare_cuts {
+    float activation[PREPARE_CUT_STEPS]; /* model_layer_sparse.cut; [0]: 0 */
+    float hidden[PREPARE_CUT_STEPS];     /* model_layer_sparse.cut_down; [0]: 0 */
+    /* Sums over the pairs of a token and a neuron whose activation exceeds thresholds up to i, and
+     * whose hidden value exceeds those up to j, but not the next ones; without a gate j is 0: */
+    double count[PREPARE_CUT_STEPS][PREPARE_CUT_STEPS];  /* 1 */
+    double part[PREPARE_CUT_STEPS][PREPARE_CUT_STEPS];   /* |h_i| |down_i| */
+    double square[PREPARE_CUT_STEPS][PREPARE_CUT_STEPS]; /* its square */
+} prepare_cuts;
+
+/* The fraction of a sum over all pairs that two thresholds keep. */
+double prepare_kept(const double sum[PREPARE_CUT_STEPS][PREPARE_CUT_STEPS], int cut, int cut_down);
 
 typedef struct prepare_layer {
     int64_t n;         /* number of sorted neurons or experts; 0: the layer keeps its order */
     int32_t *order;    /* [n] */
     float *freq;       /* [n], in stored order: non-increasing */
-    double density;    /* mean of freq */
+    double density;    /* mean of freq; threshold mode: of `up`'s rows, read */
+    double summed;     /* threshold mode: of `down`'s rows, read */
     double fires;      /* experts: fraction of a chosen expert's neurons that are active */
     bool transposes;   /* experts: down is written with a row per neuron */
     predictor_fit fit; /* predictor, if any; its arrays are in the spill, or, with keeps_predictor,
@@ -102,9 +111,9 @@ typedef struct prepare_layer {
         uint64_t fc1, fc2, sign, bias;
     } at; /* offsets in the spill of the predictor's arrays */
     /* Threshold mode only. */
-    prepare_magnitudes magnitudes;
-    float cut;         /* model_layer_sparse; NAN in other modes */
-    float *cut_weight; /* [n], in stored order: model_layer_sparse */
+    prepare_cuts *cuts; /* [1], NULL in other modes */
+    int cut, cut_down;  /* the chosen ones of `cuts`; both 0: none */
+    float *cut_weight;  /* [n], in stored order: model_layer_sparse */
 } prepare_layer;
 
 /* A predictor of the output head. */
@@ -154,8 +163,8 @@ bool prepare_is_sparse(const model *m);
 bool prepare_predicts_experts(const model *m);
 /* Fills the layers. */
 pi_status prepare_run_layers(preparation *p, pi_error *err);
-/* Profiles one layer for thresholds: magnitudes, freq and order. The caller owns the arrays of
- * `in`; hidden is overwritten. */
+/* Profiles one layer for thresholds: cuts, freq and order. The caller owns the arrays of `in`;
+ * hidden is overwritten. */
 typedef struct prepare_sample {
     int64_t n;              /* tokens */
     const float *x;         /* [n][n_embd] inputs of the FFN block */
@@ -164,9 +173,21 @@ typedef struct prepare_sample {
 } prepare_sample;
 pi_status prepare_profile_cuts(preparation *p, int layer, const cpu_kernels *kernels,
                                const prepare_sample *in, pi_error *err);
-void prepare_magnitudes_free(prepare_magnitudes *h);
-/* Sets the thresholds so that at least this fraction of each layer's activations counts as zero. */
-void prepare_choose_cuts(preparation *p, double share);
+/* A choice of thresholds for all layers. */
+typedef struct prepare_cut_pair {
+    int activation, hidden; /* of prepare_cuts */
+    double bytes;           /* of up and down, read per token */
+    double error; /* sum over layers of the fraction of the sum of squares that is zeroed. As if
+                     contributions were orthogonal, that is the squared error of the output */
+} prepare_cut_pair;
+
+enum { PREPARE_CUT_PAIRS = PREPARE_CUT_STEPS * PREPARE_CUT_STEPS };
+
+/* The pairs that read fewer bytes than all pairs with less error, by increasing error; returns
+ * their number, at least 1. */
+int prepare_list_cuts(preparation *p, prepare_cut_pair pairs[PREPARE_CUT_PAIRS]);
+/* Sets the thresholds of all layers. Those of hidden values apply to layers with a gate. */
+void prepare_choose_cuts(preparation *p, prepare_cut_pair pair);
 
 /* A predictor of the file in float, of a dense layer or of one expert, neurons in the file's order,
  * scales and threshold folded in: score + bias >= threshold is score + (bias - threshold) >= 0.

@@ -446,7 +446,6 @@ static pi_status run_layer(layer_run *r, int layer, pi_error *err) {
     r->n_ff = l->hp.n_ff;
     active_free(&r->active);
     active_init(&r->active, r->n_ff);
-    out->cut = NAN;
     if (r->p->experts) return profile_experts(r, layer, err);
     if (!l->hp.ffn) return run_windows(r, layer, 1, err);
     pi_status status = give_layer(out, r->n_ff, err);

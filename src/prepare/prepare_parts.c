@@ -15,15 +15,22 @@ enum { CHUNK_BYTES = 16 << 20 }; /* bytes of rows gathered before they are writt
 
 static bool is_own_key(gguf_string key) {
     static const char *const keys[] = {
-        SPARSE_KEY_VERSION,          SPARSE_KEY_CALIBRATION_TOKENS, SPARSE_KEY_CALIBRATION_SHA256,
-        SPARSE_KEY_CALIBRATION_LOSS, SPARSE_KEY_PREDICTOR_KIND,     SPARSE_KEY_PREDICTOR_INPUT,
-        SPARSE_KEY_PREDICTOR_RECALL, SPARSE_KEY_PREDICTOR_DENSITY,  SPARSE_KEY_THRESHOLD_CUT,
-        SPARSE_KEY_THRESHOLD_LOSS,   SPARSE_KEY_SOURCE_DOWN_TYPE,   SPARSE_KEY_PREDICTOR_THRESHOLD,
+        SPARSE_KEY_VERSION,
+        SPARSE_KEY_CALIBRATION_TOKENS,
+        SPARSE_KEY_CALIBRATION_SHA256,
+        SPARSE_KEY_CALIBRATION_LOSS,
+        SPARSE_KEY_PREDICTOR_KIND,
+        SPARSE_KEY_PREDICTOR_INPUT,
+        SPARSE_KEY_PREDICTOR_RECALL,
+        SPARSE_KEY_PREDICTOR_DENSITY,
+        SPARSE_KEY_SOURCE_DOWN_TYPE,
+        SPARSE_KEY_PREDICTOR_THRESHOLD,
         SPARSE_KEY_EXPERT_ACTIVE,
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (gguf_string_is(key, keys[i])) return true;
-    return gguf_string_starts(key, SPARSE_KEYS_HEAD);
+    return gguf_string_starts(key, SPARSE_KEYS_THRESHOLD) ||
+           gguf_string_starts(key, SPARSE_KEYS_HEAD);
 }
 
 /* Parts of split files are joined; bundles have their own alignment; another layout has another

@@ -19,16 +19,29 @@ static gguf_string text_of(const char *s) {
     return (gguf_string){.data = s, .n_bytes = strlen(s)};
 }
 
+/* Values of a layer that depend on the chosen thresholds. */
+static const char *const cut_keys[] = {SPARSE_KEY_THRESHOLD_CUT, SPARSE_KEY_THRESHOLD_DOWN,
+                                       SPARSE_KEY_THRESHOLD_UP_ROWS,
+                                       SPARSE_KEY_THRESHOLD_DOWN_ROWS};
+enum { N_CUT_KEYS = sizeof cut_keys / sizeof *cut_keys };
+
+static float cut_value(const prepare_layer *l, const char *key) {
+    if (!l->cuts || (l->cut == 0 && l->cut_down == 0)) return NAN;
+    if (key == cut_keys[0]) return l->cuts->activation[l->cut];
+    if (key == cut_keys[1]) return l->cuts->hidden[l->cut_down];
+    return (float)(key == cut_keys[2] ? l->density : l->summed);
+}
+
 /* Kind, input, recall and density of the predictors, thresholds, and the fraction of active neurons
  * within experts; one value per layer, in the order of the model. */
 static pi_status put_layer_keys(const preparation *p, pi_error *err) {
     size_t n = (size_t)p->model->hp.n_layer;
     gguf_string *texts = mem_calloc(2 * n, sizeof *texts);
-    float *numbers = mem_calloc(4 * n, sizeof *numbers);
+    float *numbers = mem_calloc(3 * n, sizeof *numbers);
     if (!texts || !numbers) {
         mem_free(texts);
         mem_free(numbers);
-        return error_nomem(err, n * (2 * sizeof *texts + 4 * sizeof *numbers), "keys of layers");
+        return error_nomem(err, n * (2 * sizeof *texts + 3 * sizeof *numbers), "keys of layers");
     }
     for (size_t i = 0; i < n; i++) {
         const prepare_layer *l = &p->layers[i];
@@ -39,17 +52,16 @@ static pi_status put_layer_keys(const preparation *p, pi_error *err) {
         texts[n + i] = text_of(residual ? "residual" : "normed");
         numbers[i] = predicts ? (float)l->fit.quality.contribution_recall : NAN;
         numbers[n + i] = predicts ? (float)l->fit.quality.selected : NAN;
-        numbers[2 * n + i] = l->cut;
-        numbers[3 * n + i] = p->experts && l->n > 0 ? (float)l->fires : NAN;
+        numbers[2 * n + i] = p->experts && l->n > 0 ? (float)l->fires : NAN;
     }
     gguf_put_strings(p->writer, SPARSE_KEY_PREDICTOR_KIND, texts, n);
     gguf_put_strings(p->writer, SPARSE_KEY_PREDICTOR_INPUT, texts + n, n);
     gguf_put_array(p->writer, SPARSE_KEY_PREDICTOR_RECALL, GGUF_F32, numbers, n);
     gguf_put_array(p->writer, SPARSE_KEY_PREDICTOR_DENSITY, GGUF_F32, numbers + n, n);
-    if (p->thresholds)
-        gguf_put_array(p->writer, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, numbers + 2 * n, n);
+    for (int i = 0; i < N_CUT_KEYS && p->thresholds; i++) /* written by prepare_patch */
+        gguf_put_array(p->writer, cut_keys[i], GGUF_F32, numbers, n);
     if (p->experts)
-        gguf_put_array(p->writer, SPARSE_KEY_EXPERT_ACTIVE, GGUF_F32, numbers + 3 * n, n);
+        gguf_put_array(p->writer, SPARSE_KEY_EXPERT_ACTIVE, GGUF_F32, numbers + 2 * n, n);
     mem_free(texts);
     mem_free(numbers);
     return PI_OK;
@@ -283,12 +295,15 @@ pi_status prepare_patch(preparation *p, double loss, pi_error *err) {
     if (!p->thresholds)
         return gguf_writer_patch(p->writer, SPARSE_KEY_CALIBRATION_LOSS, &value, sizeof value, err);
     size_t n = (size_t)p->model->hp.n_layer, n_bytes = n * sizeof(float);
-    float *cuts = mem_alloc(n_bytes);
-    if (!cuts) return error_nomem(err, n_bytes, "cuts");
-    for (size_t i = 0; i < n; i++) cuts[i] = p->layers[i].cut;
-    pi_status status = gguf_writer_patch(p->writer, SPARSE_KEY_THRESHOLD_CUT, cuts, n_bytes, err);
+    float *values = mem_alloc(n_bytes);
+    if (!values) return error_nomem(err, n_bytes, "thresholds");
+    pi_status status = PI_OK;
+    for (int k = 0; k < N_CUT_KEYS && status == PI_OK; k++) {
+        for (size_t i = 0; i < n; i++) values[i] = cut_value(&p->layers[i], cut_keys[k]);
+        status = gguf_writer_patch(p->writer, cut_keys[k], values, n_bytes, err);
+    }
     if (status == PI_OK)
         status = gguf_writer_patch(p->writer, SPARSE_KEY_THRESHOLD_LOSS, &value, sizeof value, err);
-    mem_free(cuts);
+    mem_free(values);
     return status;
 }

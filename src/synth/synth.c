@@ -120,6 +120,9 @@ static pi_status check_options(synth_job *job, pi_error *err) {
         return error_set(err, PI_ERR_ARG,
                          "no bundles: a plain file has its matrices as other programs read them");
     }
+    if (!(o->down_density >= 0) || o->down_density > o->density)
+        return error_set(err, PI_ERR_ARG, "down density %g: choose 0 to the density, %g",
+                         (double)o->down_density, (double)o->density);
     r->n_layer = o->n_layer ? o->n_layer : r->shape->n_layer;
     r->rank = o->rank;
     r->seed = o->seed;
@@ -130,6 +133,10 @@ static pi_status check_options(synth_job *job, pi_error *err) {
         return error_set(err, PI_ERR_UNSUPPORTED, "architecture %s is not built in",
                          r->shape->arch);
     }
+    bool gated = r->shape->n_expert == 0 && arch_tensor_of(r->arch, ROLE_FFN_GATE);
+    if (o->down_density > 0 && (o->plain || !gated))
+        return error_set(err, PI_ERR_ARG, "no thresholds: %s has %s", r->shape->name,
+                         gated ? "none in a plain file" : "no gates outside experts");
     pi_status status = lay_out_bundles(job, err);
     if (status) return status;
     return synth_profiles_solve(r->shape, o, &r->profile, &r->router_profile, err);
@@ -169,6 +176,19 @@ static void put_bundle_keys(synth_job *job) {
         put_layers(job, SPARSE_KEY_BUNDLE_EXPERT_FF, job->recipe.shape->n_ff, NULL);
 }
 
+/* relu has zeros: the first threshold is 0. */
+static void put_thresholds(synth_job *job) {
+    const pi_synth_options *o = job->options;
+    bool none = o->down_density == 0;
+    put_layers(job, SPARSE_KEY_THRESHOLD_CUT, none ? (double)NAN : 0, NULL);
+    gguf_put_f32(job->writer, SPARSE_KEY_THRESHOLD_LOSS, none ? NAN : 0);
+    if (none) return;
+    double cut = synth_cut_down(&job->recipe.profile, (double)o->down_density);
+    put_layers(job, SPARSE_KEY_THRESHOLD_DOWN, cut, NULL);
+    put_layers(job, SPARSE_KEY_THRESHOLD_UP_ROWS, (double)o->density, NULL);
+    put_layers(job, SPARSE_KEY_THRESHOLD_DOWN_ROWS, (double)o->down_density, NULL);
+}
+
 /* No calibration text, hence no checksum. Random weights have no perplexity to lose: a loss of 0
  * lets mode `auto` use the predictor. */
 static void put_prepared_keys(synth_job *job) {
@@ -185,8 +205,7 @@ static void put_prepared_keys(synth_job *job) {
     put_layers(job, SPARSE_KEY_PREDICTOR_INPUT, 0, "normed");
     put_layers(job, SPARSE_KEY_PREDICTOR_RECALL, p->recall, NULL);
     put_layers(job, SPARSE_KEY_PREDICTOR_DENSITY, p->density, NULL);
-    put_layers(job, SPARSE_KEY_THRESHOLD_CUT, (double)NAN, NULL);
-    gguf_put_f32(job->writer, SPARSE_KEY_THRESHOLD_LOSS, NAN);
+    put_thresholds(job);
     put_layers(job, SPARSE_KEY_SOURCE_DOWN_TYPE, 0, job->traits->name);
 }
 

@@ -103,6 +103,10 @@ typedef struct synth_predictor {
 synth_predictor synth_predictor_solve(const synth_profile *profile, double recall,
                                       double gate_error, double predictor_error);
 
+/* The second threshold of mode threshold that a fraction `density` of the hidden values relu(gate)
+ * up exceeds; up has variance 1. 0 < density < 1. */
+double synth_cut_down(const synth_profile *profile, double density);
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 enum {

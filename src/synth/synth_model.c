@@ -106,8 +106,13 @@ static pi_status add_layers(model *m, const synth_shape *s, const pi_synth_optio
                                       .kv_layer = i,
                                       .n_ff = dense ? s->n_ff_dense : s->n_ff,
                                       .n_ff_expert = experts && !dense ? s->n_ff : 0};
-        l->sparse = (model_layer_sparse){
-            .cut = NAN, .density = NAN, .recall = NAN, .expert_active = NAN};
+        l->sparse = (model_layer_sparse){.cut = NAN,
+                                         .cut_down = NAN,
+                                         .up_rows = NAN,
+                                         .down_rows = NAN,
+                                         .density = NAN,
+                                         .recall = NAN,
+                                         .expert_active = NAN};
         if (!o->plain && experts && !dense) l->sparse.expert_freq = freq;
         if (!o->plain && !experts) {
             l->sparse.predictor = PREDICTOR_LOWRANK;

@@ -77,3 +77,28 @@ synth_predictor synth_predictor_solve(const synth_profile *profile, double recal
     for (int i = 0; i < NEURONS; i++) p.density += synth_phi((t[i] - low) / e.spread) / NEURONS;
     return p;
 }
+
+/* The fraction of neurons with g |u| > cut: g has the density f[i] at (i + 0.5) * step, u is
+ * normal. */
+static double above_cut(const double *f, double step, double cut) {
+    double sum = 0;
+    for (int i = 0; i < SCORES; i++) sum += f[i] * step * 2 * synth_phi(-cut / ((i + 0.5) * step));
+    return sum;
+}
+
+double synth_cut_down(const synth_profile *profile, double density) {
+    double f[SCORES] = {0}, low = 0, high = THRESHOLD_MAX, step = THRESHOLD_MAX / SCORES;
+    for (int n = 0; n < NEURONS; n++) {
+        double quantile = synth_probit((n + 0.5) / NEURONS);
+        double t = synth_clamp_mean(profile->mu + profile->tau * quantile);
+        for (int i = 0; i < SCORES; i++) f[i] += normal_density((i + 0.5) * step - t) / NEURONS;
+    }
+    for (int i = 0; i < HALVINGS; i++) {
+        double middle = 0.5 * (low + high);
+        if (above_cut(f, step, middle) > density)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}

@@ -463,6 +463,13 @@ static void leave_out(const plain *p, int layer, const double *normed, double *a
     mem_free(score);
 }
 
+/* Sets hidden values up to the second threshold to zero. */
+static void leave_out_hidden(const plain *p, int layer, double *hidden) {
+    int n = p->n_tokens * p->t->n_ff[layer];
+    for (int i = 0; i < n && p->mode == PLAIN_THRESHOLD; i++)
+        if (fabs(hidden[i]) <= (double)p->t->sparse.cut_down) hidden[i] = 0;
+}
+
 static double *down_product(const plain *p, int layer, const double *hidden) {
     const tiny_sparse *s = &p->t->sparse;
     int n_embd = p->t->n_embd, n_ff = p->t->n_ff[layer];
@@ -493,6 +500,7 @@ static double *ffn_half(const plain *p, int layer) {
     for (int i = 0; i < n; i++) gate[i] = activated(t, gate[i]);
     leave_out(p, layer, normed, gate);
     for (int i = 0; i < n && with_gate; i++) gate[i] = gated(t, gate[i], up[i]);
+    if (with_gate) leave_out_hidden(p, layer, gate);
     double *y = down_product(p, layer, gate);
     mem_free(normed);
     if (with_gate) mem_free(gate);

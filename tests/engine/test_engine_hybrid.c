@@ -333,6 +333,8 @@ static void test_threshold(void **state) {
     tiny_model t = base_model("llama");
     t.sparse = (tiny_sparse){.down_t = true, .cut = 0.05f, .cut_factors = true};
     check("silu", &t, PI_MODE_THRESHOLD);
+    t.sparse.cut_down = 0.02f;
+    check("silu, two thresholds", &t, PI_MODE_THRESHOLD);
 }
 
 static void test_types(void **state) {

@@ -191,6 +191,54 @@ static void test_threshold(void **state) {
     }
 }
 
+/* Bytes of the FFN that mode threshold reads for the tokens, one at a time; logits in `got`. */
+static uint64_t bytes_read(void) {
+    pi_context_options o = options_for(PI_KERNELS_AUTO, PI_MODE_THRESHOLD);
+    run_model r = run_open(MODEL_PATH, &o);
+    pi_counters n;
+    run_tokens(&r, tokens, N_TOKENS, 1, got);
+    pi_context_get_counters(r.context, &n);
+    run_close(&r);
+    return n.ffn_bytes;
+}
+
+/* A second threshold, of hidden values, also after a first one that leaves out nothing. */
+static void test_two_thresholds(void **state) {
+    (void)state;
+    static const char *const activations[] = {"silu", "gelu", "relu"};
+    for (int i = 0; i < 6; i++) {
+        tiny_model t = base_model();
+        t.activation = activations[i / 2];
+        t.sparse.cut = i % 2 ? 0.1f : 1e-30f;
+        t.sparse.cut_factors = i == 1;
+        t.sparse.cut_down = 0.05f;
+        check(activations[i / 2], &t, PLAIN_THRESHOLD, PI_MODE_THRESHOLD);
+    }
+}
+
+/* Rows of down that are left out are not read; a second threshold that no hidden value is up to
+ * changes nothing. */
+static void test_rows_of_down(void **state) {
+    (void)state;
+    tiny_model t = base_model();
+    t.activation = "silu";
+    t.sparse.cut = 0.05f;
+    make(&t);
+    uint64_t one = bytes_read();
+    memcpy(want, got, sizeof want);
+    t.sparse.cut_down = 1e-30f;
+    make(&t);
+    assert_int_equal(bytes_read(), one);
+    assert_memory_equal(want, got, sizeof want);
+    t.sparse.cut_down = 0.1f;
+    make(&t);
+    uint64_t two = bytes_read();
+    assert_true(two < one);
+    size_t row = (size_t)t.n_embd * sizeof(float);
+    assert_int_equal((one - two) % row, 0); /* whole rows of F32 */
+    assert_memory_not_equal(want, got, sizeof want);
+}
+
 /* Any type of weights; `exact` does not depend on the rounding of scores. */
 static void test_types(void **state) {
     (void)state;
@@ -399,6 +447,8 @@ int main(void) {
         cmocka_unit_test(test_experts_open),
         cmocka_unit_test(test_odd_ranks),
         cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_two_thresholds),
+        cmocka_unit_test(test_rows_of_down),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_open_threshold_is_dense),
         cmocka_unit_test(test_closed_threshold),

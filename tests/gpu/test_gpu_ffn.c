@@ -14,7 +14,7 @@ typedef struct layer {
     case_mat gate, up;
     float *gate_bias, *up_bias; /* NULL: none */
     activation f;
-    float threshold, cut;
+    float threshold, cut, cut_down;
     float *cut_weight; /* NULL: none */
     case_columns x;
     int64_t n, n_in;
@@ -46,7 +46,7 @@ static double neuron_value(const layer *l, int64_t r, int c, double *size) {
     double up = product(&l->up, l, r, c, &up_size) + (l->up_bias ? (double)l->up_bias[r] : 0);
     if (l->f == ACTIVATION_DRELU && up < 0) up = 0;
     *size = *size * (fabs(up) + up_size) + fabs(v) * up_size;
-    return v * up;
+    return fabs(v * up) <= (double)l->cut_down ? 0 : v * up;
 }
 
 static void *upload_or_null(const float *x, int64_t n) {
@@ -62,6 +62,7 @@ static gpu_ffn_in describe(const layer *l, float *h, int64_t ldh) {
                         .threshold = l->threshold,
                         .cut = l->cut,
                         .cut_weight = upload_or_null(l->cut_weight, l->n),
+                        .cut_down = l->cut_down,
                         .in = l->x.in,
                         .n = l->n,
                         .h = h,
@@ -182,6 +183,8 @@ static void test_ffn_forms(void **state) {
         check_dense(&l, true);
         l.cut_weight = case_host((size_t)l.n * sizeof *l.cut_weight);
         for (int64_t r = 0; r < l.n; r++) l.cut_weight[r] = 0.5f + (float)(r % 4) / 2;
+        check_dense(&l, true);
+        l.cut_down = 0.75f;
         check_dense(&l, true);
         l.gate = (case_mat){0}; /* ungated */
         check_dense(&l, false);

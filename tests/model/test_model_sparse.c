@@ -142,13 +142,16 @@ static void fill_statistics(void) {
 
 static void put_quality(gguf_writer *w) {
     const float recall[N_LAYER] = {0.97f, NAN}, density[N_LAYER] = {0.25f, 0.5f};
-    const float cuts[N_LAYER] = {NAN, 0.125f};
+    const float cuts[N_LAYER] = {NAN, 0.125f}, hidden[N_LAYER] = {NAN, 0.0625f};
     gguf_put_u32(w, SPARSE_KEY_CALIBRATION_TOKENS, 16384);
     gguf_put_string(w, SPARSE_KEY_CALIBRATION_SHA256,
                     "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
     gguf_put_array(w, SPARSE_KEY_PREDICTOR_RECALL, GGUF_F32, recall, N_LAYER);
     gguf_put_array(w, SPARSE_KEY_PREDICTOR_DENSITY, GGUF_F32, density, N_LAYER);
     gguf_put_array(w, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, cuts, N_LAYER);
+    gguf_put_array(w, SPARSE_KEY_THRESHOLD_DOWN, GGUF_F32, hidden, N_LAYER);
+    gguf_put_array(w, SPARSE_KEY_THRESHOLD_UP_ROWS, GGUF_F32, recall, N_LAYER);
+    gguf_put_array(w, SPARSE_KEY_THRESHOLD_DOWN_ROWS, GGUF_F32, density, N_LAYER);
     gguf_put_f32(w, SPARSE_KEY_CALIBRATION_LOSS, NAN);
     gguf_put_f32(w, SPARSE_KEY_PREDICTOR_THRESHOLD, -0.5f);
 }
@@ -175,10 +178,12 @@ static void test_keys(void **state) {
     assert_false(s->predictor_residual);
     assert_int_equal(s->rank, RANK);
     assert_true(s->recall == 0.97f && s->density == 0.25f && isnan(s->cut));
+    assert_true(isnan(s->cut_down) && s->up_rows == 0.97f && s->down_rows == 0.25f);
     assert_memory_equal(s->freq, freq, sizeof freq);
     assert_memory_equal(s->perm, perm, sizeof perm);
     s = &m->layers[1].sparse;
     assert_true(isnan(s->recall) && s->density == 0.5f && s->cut == 0.125f);
+    assert_true(s->cut_down == 0.0625f && isnan(s->up_rows) && s->down_rows == 0.5f);
     assert_null(s->freq);
     assert_null(s->perm);
     model_close(m);
@@ -566,6 +571,14 @@ static void cuts_infinite(gguf_writer *w) {
     const float numbers[N_LAYER] = {INFINITY, 1};
     gguf_put_array(w, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, numbers, N_LAYER);
 }
+static void down_negative(gguf_writer *w) {
+    const float numbers[N_LAYER] = {0, -1};
+    gguf_put_array(w, SPARSE_KEY_THRESHOLD_DOWN, GGUF_F32, numbers, N_LAYER);
+}
+static void rows_large(gguf_writer *w) {
+    const float numbers[N_LAYER] = {0.5f, 1.5f};
+    gguf_put_array(w, SPARSE_KEY_THRESHOLD_DOWN_ROWS, GGUF_F32, numbers, N_LAYER);
+}
 static void cuts_short(gguf_writer *w) {
     const float numbers[1] = {1};
     gguf_put_array(w, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, numbers, 1);
@@ -612,6 +625,10 @@ static void test_bad_keys(void **state) {
         {cuts_infinite,
          BAD_KEY "threshold.cut is inf in layer 0, not in 0..1e+30; prepare the model again"},
         {cuts_short, BAD_KEY "threshold.cut has 1 items for 2 layers; prepare the model again"},
+        {down_negative,
+         BAD_KEY "threshold.down is -1 in layer 1, not in 0..1e+30; prepare the model again"},
+        {rows_large,
+         BAD_KEY "threshold.down_rows is 1.5 in layer 1, not in 0..1; prepare the model again"},
         {threshold_nan, BAD_KEY "sparse_threshold is not a finite number; prepare the model again"},
         {threshold_text, BAD_KEY "sparse_threshold is not a number; prepare the model again"},
         {loss_infinite, BAD_KEY "calibration.loss is not a finite number; prepare the model again"},

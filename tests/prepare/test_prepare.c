@@ -313,6 +313,28 @@ static void test_factors(void **state) {
     }
 }
 
+/* quantize keeps the thresholds; the loss is no longer known. */
+static void check_quantized(int n_layer) {
+    pi_quantize_options q = pi_quantize_default_options();
+    pi_error err;
+    q.type = "q8_0";
+    if (pi_quantize(OUT_PATH, AGAIN_PATH, &q, NULL, &err) != PI_OK) fail_msg("%s", err.message);
+    static const char *const keys[] = {SPARSE_KEY_THRESHOLD_CUT, SPARSE_KEY_THRESHOLD_DOWN,
+                                       SPARSE_KEY_THRESHOLD_UP_ROWS,
+                                       SPARSE_KEY_THRESHOLD_DOWN_ROWS};
+    gguf_file *before = files_open(OUT_PATH), *after = files_open(AGAIN_PATH);
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        for (int l = 0; l < n_layer; l++) {
+            double a = NAN, b = NAN;
+            assert_true(gguf_item_f64(gguf_find(before, keys[k]), (uint64_t)l, &a));
+            assert_true(gguf_item_f64(gguf_find(after, keys[k]), (uint64_t)l, &b));
+            assert_true(a == b);
+        }
+    assert_null(gguf_find(after, SPARSE_KEY_THRESHOLD_LOSS));
+    gguf_close(before);
+    gguf_close(after);
+}
+
 static void test_thresholds(void **state) {
     (void)state;
     static const char *const activations[] = {"silu", "gelu"};
@@ -330,20 +352,26 @@ static void test_thresholds(void **state) {
         assert_true(r.ppl_after / r.ppl_before - 1 <= 0.02 && r.kl <= 0.02);
         assert_true(r.density > 0 && r.density < 1);
         gguf_file *in = files_open(IN_PATH), *out = files_open(OUT_PATH);
-        double loss = number(out, SPARSE_KEY_THRESHOLD_LOSS), cut;
+        double loss = number(out, SPARSE_KEY_THRESHOLD_LOSS), cut, down, up_rows, down_rows;
         assert_true(fabs(loss - (r.ppl_after / r.ppl_before - 1)) < 1e-6);
         for (uint64_t l = 0; l < 2; l++) {
             check_layer(in, out, (int)l);
             assert_true(gguf_item_f64(gguf_find(out, SPARSE_KEY_THRESHOLD_CUT), l, &cut));
-            assert_true(isnan(cut) ? notifier.layers[l].selected == 1
-                                   : notifier.layers[l].selected < 1);
-            assert_true(isnan(cut) || cut > 0);
+            assert_true(gguf_item_f64(gguf_find(out, SPARSE_KEY_THRESHOLD_DOWN), l, &down));
+            assert_true(gguf_item_f64(gguf_find(out, SPARSE_KEY_THRESHOLD_UP_ROWS), l, &up_rows));
+            assert_true(
+                gguf_item_f64(gguf_find(out, SPARSE_KEY_THRESHOLD_DOWN_ROWS), l, &down_rows));
+            assert_true(cut >= 0 && down > 0); /* within 2% both leave out something */
+            assert_true(fabs(up_rows - notifier.layers[l].density) < 1e-6);
+            assert_true(fabs(down_rows - notifier.layers[l].down) < 1e-6);
+            assert_true(down_rows < up_rows);
         }
         gguf_close(in);
         gguf_close(out);
         assert_true(files_distance(OUT_PATH, PI_MODE_DENSE, 0, IN_PATH) < same_sums);
         double off = files_distance(OUT_PATH, PI_MODE_THRESHOLD, 0, IN_PATH);
         assert_true(off > same_sums && off < 0.1); /* some neurons are skipped, with little loss */
+        check_quantized(2);
         files_undo(OUT_PATH, BACK_PATH);
         files_same(IN_PATH, BACK_PATH);
     }

@@ -176,13 +176,14 @@ void tiny_put_vocabulary(gguf_writer *w, int n_vocab) {
 static void put_sparse_keys(gguf_writer *w, const tiny_model *t) {
     const tiny_sparse *s = &t->sparse;
     gguf_string kinds[TINY_MAX_LAYERS], inputs[TINY_MAX_LAYERS];
-    float cuts[TINY_MAX_LAYERS], quality[TINY_MAX_LAYERS];
+    float cuts[TINY_MAX_LAYERS], hidden[TINY_MAX_LAYERS], quality[TINY_MAX_LAYERS];
     const char *kind = s->predictor ? s->predictor : "none";
     const char *input = s->residual ? "residual" : "normed";
     for (int i = 0; i < t->n_layer; i++) {
         kinds[i] = (gguf_string){kind, strlen(kind)};
         inputs[i] = (gguf_string){input, strlen(input)};
         cuts[i] = s->cut != 0 ? s->cut : NAN;
+        hidden[i] = s->cut_down;
         quality[i] = 0.5f;
     }
     uint64_t n = (uint64_t)t->n_layer;
@@ -195,6 +196,7 @@ static void put_sparse_keys(gguf_writer *w, const tiny_model *t) {
     gguf_put_array(w, SPARSE_KEY_PREDICTOR_RECALL, GGUF_F32, quality, n);
     gguf_put_array(w, SPARSE_KEY_PREDICTOR_DENSITY, GGUF_F32, quality, n);
     gguf_put_array(w, SPARSE_KEY_THRESHOLD_CUT, GGUF_F32, cuts, n);
+    if (s->cut_down != 0) gguf_put_array(w, SPARSE_KEY_THRESHOLD_DOWN, GGUF_F32, hidden, n);
     gguf_put_f32(w, SPARSE_KEY_THRESHOLD_LOSS, 0.004f);
 }
 

@@ -27,6 +27,7 @@ typedef struct tiny_sparse {
     int rank;
     float threshold;  /* score threshold, powerinfer.sparse_threshold; 0: no key */
     float cut;        /* cutoff of threshold mode; 0: none */
+    float cut_down;   /* second cutoff, of hidden values; 0: no key */
     bool cut_factors; /* with a factor for every neuron, ffn_cut */
 } tiny_sparse;
 

@@ -378,6 +378,10 @@ static void test_bad_options(void **state) {
     o = tiny_options(), o.skew_mass = 0.2f, expect(&o, PI_ERR_ARG, "skew 0.26:0.2");
     o = tiny_options(), o.skew_share = NAN, expect(&o, PI_ERR_ARG, "skew nan");
     o = tiny_options(), o.density = 0.9f, expect(&o, PI_ERR_ARG, "is impossible at density 0.9");
+    o = tiny_options(), o.down_density = 0.05f, expect(&o, PI_ERR_ARG, "none in a plain file");
+    o.plain = false, o.shape = "tiny-opt", expect(&o, PI_ERR_ARG, "no gates outside experts");
+    o.shape = "tiny-moe", expect(&o, PI_ERR_ARG, "no gates outside experts");
+    o = tiny_options(), o.down_density = 0.2f, expect(&o, PI_ERR_ARG, "choose 0 to the density");
     o = tiny_options(), o.n_threads = -1, expect(&o, PI_ERR_ARG, "");
 }
 

@@ -348,6 +348,35 @@ static void expect_texts(const gguf_file *f, const char *key, const char *text) 
     }
 }
 
+/* Bytes of the FFN that one mode reads of the prepared file, token by token. */
+static uint64_t ffn_bytes(pi_mode mode) {
+    int32_t tokens[N_TOKENS];
+    engine_options o = run_engine_options(mode, 1, 1);
+    model *m = run_engine_open(PREPARED_PATH);
+    engine_context *c = run_engine_context(m, &o);
+    for (int i = 0; i < N_TOKENS; i++) tokens[i] = (i * 37 + 5) % N_VOCAB;
+    run_engine_tokens(c, N_TOKENS, tokens, N_TOKENS, 1, NULL);
+    uint64_t n_bytes = engine_get_counters(c).ffn_bytes;
+    engine_context_destroy(c);
+    model_close(m);
+    return n_bytes;
+}
+
+/* Rows of down that mode threshold reads, as planned. */
+static void test_down_density(void **state) {
+    (void)state;
+    pi_synth_options o = tiny_options("f16");
+    o.density = 0.4f;
+    o.skew_mass = 0.5f;
+    o.down_density = 0.25f;
+    synth(PREPARED_PATH, &o);
+    const uint64_t row = N_EMBD * 2, all = (uint64_t)N_FF * N_LAYER * N_TOKENS;
+    double up = (double)(ffn_bytes(PI_MODE_EXACT) / row - all) / 2 / (double)all;
+    double down = (double)(ffn_bytes(PI_MODE_THRESHOLD) / row - all) / (double)all - up;
+    print_message("rows of up %.4f, of down %.4f\n", up, down);
+    assert_true(fabs(up / 0.4 - 1) < 0.06 && fabs(down / 0.25 - 1) < 0.06);
+}
+
 static void test_keys(void **state) {
     (void)state;
     pi_synth_options o = tiny_options("q4_k");
@@ -408,9 +437,9 @@ static void test_cut(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut),       cmocka_unit_test(test_same_network),
-        cmocka_unit_test(test_predictor), cmocka_unit_test(test_same_answers),
-        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_cut),          cmocka_unit_test(test_same_network),
+        cmocka_unit_test(test_predictor),    cmocka_unit_test(test_same_answers),
+        cmocka_unit_test(test_down_density), cmocka_unit_test(test_keys),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(PLAIN_PATH);

@@ -259,6 +259,13 @@ static inline bool cpu_exec_selects(const plan_ffn *f, const float *score, int64
     return cpu_exec_passes(score[r], f->score_bias, r, f->threshold);
 }
 
+/* The hidden value of a neuron, zero up to plan_ffn.cut_down. An activation of zero stays zero
+ * whatever the neuron's up is. */
+static inline float cpu_exec_hidden_value(float activated, float up, float cut_down) {
+    float h = activated * up;
+    return activated == 0 || fabsf(h) <= cut_down ? 0 : h;
+}
+
 /* Whether bit r of a token's selected neurons is set. */
 static inline bool cpu_exec_is_selected(const uint32_t *bits, int64_t r) {
     return bits[r / 32] >> (r % 32) & 1;

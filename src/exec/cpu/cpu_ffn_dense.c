@@ -132,7 +132,7 @@ static void mask_hidden(cpu_exec *c, const plan_step *s, const plan_ffn *f, int6
         float *up = cpu_exec_row(c, BUF_UP, col);
         if (hp->activation == ACTIVATION_DRELU)
             c->kernels.activate(ACTIVATION_RELU, 0, up + r0, NULL, up + r0, n);
-        for (int64_t r = r0; r < r1; r++) a[r] = a[r] == 0 ? 0 : a[r] * up[r];
+        for (int64_t r = r0; r < r1; r++) a[r] = cpu_exec_hidden_value(a[r], up[r], f->cut_down);
     }
 }
 

@@ -7,8 +7,8 @@
  *   select  the part's neurons: all, or those with a predictor score above the threshold, or those
  *           whose bit came from the other device
  *   gate    rows of gate of the selected neurons, and the activation; inactive neurons are dropped
- *   up      rows of up of the active neurons
- *   down    their rows of down, summed into the part's vector
+ *   up      rows of up of the active neurons; hidden values up to a second threshold become zero
+ *   down    the rows of down of the others, summed into the part's vector
  *
  * Then cpu_exec_ffn_down_rows adds up the parts' vectors in order. plan_ffn.c makes the steps. For
  * one token a part keeps a list of neurons. Several tokens share the rows that any of them
@@ -179,13 +179,14 @@ static bool rectifies_up(const part_work *w) {
     return w->c->model->hp.activation == ACTIVATION_DRELU;
 }
 
-/* t->gate = hidden values. An activation of zero stays zero whatever its neuron's up is. */
+/* t->gate = hidden values. */
 static void multiply_up(part_work *w) {
     multiply_rows(w, &w->s->matrix[w->s->n_matrices - 1], w->t->up);
     for (int c = 0; c < w->n_cols; c++) {
         float *h = w->t->gate + c * w->ld, *up = w->t->up + c * w->ld;
         if (rectifies_up(w)) w->c->kernels.activate(ACTIVATION_RELU, 0, up, NULL, up, w->n);
-        for (int64_t i = 0; i < w->n; i++) h[i] = h[i] == 0 ? 0 : h[i] * up[i];
+        for (int64_t i = 0; i < w->n; i++)
+            h[i] = cpu_exec_hidden_value(h[i], up[i], w->ffn->cut_down);
     }
 }
 

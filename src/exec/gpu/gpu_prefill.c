@@ -185,6 +185,7 @@ static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, const plan_step 
                             .threshold = g->model->hp.activation_threshold,
                             .cut = f ? f->cut : -1,
                             .cut_weight = cold->cut_weight ? cold->cut_weight + r0 : NULL,
+                            .cut_down = f ? f->cut_down : 0,
                             .bitmap = selected ? g->bits : NULL,
                             .n_words = plan_bits_words(g->model->layers[s->layer].hp.n_ff),
                             .first_bit = selected ? f->first + r0 : 0,

@@ -309,6 +309,13 @@ static __device__ __forceinline__ float gpu_gated(activation f, float activated,
     return activated * (f == ACTIVATION_DRELU ? gpu_relu(up) : up);
 }
 
+/* A hidden value, zero up to cut_down (gpu_ops.h). */
+static __device__ __forceinline__ float gpu_hidden(activation f, float activated, float up,
+                                                   float cut_down) {
+    const float h = gpu_gated(f, activated, up);
+    return fabsf(h) <= cut_down ? 0.0f : h;
+}
+
 /* Clamps gate and up as in gpt-oss, and scales them so that silu(gate) * up is its activation: x /
  * (1 + e^-ax) = silu(ax) / a. NaN stays NaN. */
 #define GPU_CLAMP_LIMIT 7.0f

@@ -77,7 +77,8 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
         gpu_dot_rows<F, 2, C>(rows, a.up.n_in, a.in, sum);
         GPU_UNROLL
         for (int c = 0; c < C; c++)
-            v[c] = gpu_gated(a.f, activated(a, neuron, sum[0][c] + gate_bias), sum[1][c] + up_bias);
+            v[c] = gpu_hidden(a.f, activated(a, neuron, sum[0][c] + gate_bias), sum[1][c] + up_bias,
+                              a.cut_down);
         reads = true;
         return true;
     }
@@ -91,7 +92,7 @@ static __device__ __forceinline__ bool neuron_of(const ffn_args &a, int64_t item
     for (int c = 0; c < C; c++) {
         const float up = sum[0][c] + up_bias;
         if (gated)
-            v[c] = gpu_gated(a.f, v[c], up);
+            v[c] = gpu_hidden(a.f, v[c], up, a.cut_down);
         else if (c < a.in.n_cols && gpu_selected(a.bitmap, a.n_words, c, neuron))
             v[c] = activated(a, neuron, up);
     }
