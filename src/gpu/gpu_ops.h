@@ -908,6 +908,7 @@ typedef struct gpu_shape {
     int32_t head_dim, v_dim; /* of a cached key and value; MLA: of the cache row */
     bool latent;             /* MLA */
     bool alibi;              /* attention with slopes */
+    bool divided;            /* the hidden vector of the FFN is divided by scales */
     int32_t index_dim;       /* sparse attention: elements of an index query */
     int32_t n_taps, n_state; /* recurrent layers */
     int32_t n_embd, n_stream;

@@ -75,7 +75,9 @@ typedef enum tensor_role {
     ROLE_ATTN_K_B, /* per head: maps a query to the latent space; the transposed matrix of keys */
     ROLE_ATTN_V_B, /* per head: maps the latent vector to values */
     ROLE_ATTN_Q_NORM,
+    ROLE_ATTN_Q_NORM_BIAS, /* of norms over all heads */
     ROLE_ATTN_K_NORM,
+    ROLE_ATTN_K_NORM_BIAS,
     ROLE_ATTN_SINKS,  /* attention sink: an extra score per head */
     ROLE_ATTN_SLOPES, /* ALiBi's slope per head, computed from the hyperparameters */
     ROLE_ATTN_OUT,
@@ -122,6 +124,7 @@ typedef enum tensor_role {
     ROLE_FFN_GATE_BIAS,
     ROLE_FFN_UP,
     ROLE_FFN_UP_BIAS,
+    ROLE_FFN_ACT_SCALE, /* divides the hidden vector (AWQ; Lin et al. 2023, arXiv 2306.00978) */
     ROLE_FFN_DOWN,
     ROLE_FFN_DOWN_T, /* FFN_DOWN transposed: one row per neuron */
     ROLE_FFN_BUNDLE, /* rows of gate, up and DOWN_T, neuron by neuron (bundle.h); bound as separate

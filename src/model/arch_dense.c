@@ -129,6 +129,30 @@ static const arch_tensor gpt2_tensors[] = {
     FFN_BIASES(TENSOR_OPTIONAL),
 };
 
+/* Layer norms with optional biases, optional learned positions, norms over all heads, scales of
+ * activations. */
+static const arch_tensor mpt_tensors[] = {
+    {ROLE_POS_EMBD, "position_embd.weight", NULL, {DIM_EMBD, DIM_POS}, TENSOR_OPTIONAL},
+    GLOBAL_TENSORS,
+    {ROLE_OUTPUT_NORM_BIAS,
+     "output_norm.bias",
+     NULL,
+     {DIM_EMBD, DIM_NONE},
+     TENSOR_F32 | TENSOR_OPTIONAL},
+    ATTN_NORM,
+    PLAIN_VECTOR(ROLE_ATTN_NORM_BIAS, "attn_norm.bias", DIM_EMBD, TENSOR_OPTIONAL),
+    PROJECTIONS,
+    PLAIN_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", DIM_Q, TENSOR_OPTIONAL),
+    PLAIN_VECTOR(ROLE_ATTN_Q_NORM_BIAS, "attn_q_norm.bias", DIM_Q, TENSOR_OPTIONAL),
+    PLAIN_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", DIM_KV, TENSOR_OPTIONAL),
+    PLAIN_VECTOR(ROLE_ATTN_K_NORM_BIAS, "attn_k_norm.bias", DIM_KV, TENSOR_OPTIONAL),
+    FFN_NORM(0),
+    FFN_NORM_BIAS(TENSOR_OPTIONAL),
+    PLAIN_FFN,
+    FFN_BIASES(TENSOR_OPTIONAL),
+    PLAIN_VECTOR(ROLE_FFN_ACT_SCALE, "ffn.act.scales", DIM_FF, TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
+};
+
 /* One norm for both blocks, which are parallel. */
 static const arch_tensor plamo_tensors[] = {
     GLOBAL_TENSORS,
@@ -495,6 +519,8 @@ static const arch_row rows[] = {
     {GGUF_ROW("hunyuan_vl", RMS, NEOX, SILU), .axes = AXES_SECTIONS,
      .has = ARCH_FFN_UNSCALED | ARCH_QK_NORM_LATE, .qk_norm = NORM_RMS,
      TENSORS(gated_head_norms_tensors)},
+    {GGUF_ROW("mpt", LAYER, NONE, GELU), .alibi = true, .has = ARCH_FFN_UNSCALED | ARCH_QKV_CLAMP,
+     .qk_norm = NORM_LAYER, TENSORS(mpt_tensors)},
     {GGUF_ROW("muse-glimmer", RMS, INTERLEAVED, SILU), .post_norm_eps = 1e-8f, .window_period = 4,
      .has = ARCH_FFN_UNSCALED | ARCH_LOGIT_MULTIPLIED | ARCH_LOGIT_SOFTCAP | ARCH_ROPE_WINDOWED,
      .qk_norm = NORM_RMS, TENSORS(muse_glimmer_tensors)},

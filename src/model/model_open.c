@@ -571,6 +571,21 @@ static pi_status bind_slopes(model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
+static pi_status fail_layer(const model *m, int layer, const char *what, pi_error *err) {
+    return error_set(err, PI_ERR_UNSUPPORTED, "not supported: %s: layer %d: %s",
+                     gguf_path(m->file), layer, what);
+}
+
+/* Refuses combinations of tensors and keys that steps do not compute. */
+static pi_status check_layer(const model *m, int layer, pi_error *err) {
+    const model_tensor *t = m->layers[layer].t;
+    if (m->hp.qkv_clamp > 0 && t[ROLE_ATTN_Q_NORM].data)
+        return fail_layer(m, layer, "clamped queries and keys that are also normed", err);
+    if (t[ROLE_FFN_ACT_SCALE].data && !t[ROLE_FFN_DOWN].data)
+        return fail_layer(m, layer, "scales of activations in a prepared model", err);
+    return PI_OK;
+}
+
 static pi_status bind_all(model *m, pi_error *err) {
     read_expert_widths(m);
     for (int i = 0; i < m->arch->n_tensors; i++) {
@@ -587,6 +602,7 @@ static pi_status bind_all(model *m, pi_error *err) {
         if (status == PI_OK) status = bind_bundle(m, BUNDLE_EXPERTS, layer, err);
         if (status == PI_OK) status = bind_slopes(m, layer, err);
         if (status == PI_OK) status = check_experts(m, layer, err);
+        if (status == PI_OK) status = check_layer(m, layer, err);
         if (status == PI_OK) status = model_bind_latent(m, layer, err);
         if (status == PI_OK) status = model_bind_delta(m, layer, err);
         if (status != PI_OK) return status;

@@ -43,13 +43,14 @@ static int64_t q_stride(const plan *p, int layer) {
 }
 
 /* A norm over all heads of Q or K. */
-static void add_wide_norm(plan *p, int layer, plan_buffer b, tensor_role role) {
+static void add_wide_norm(plan *p, int layer, plan_buffer b, tensor_role role, tensor_role bias) {
     const model_tensor *t = &p->model->layers[layer].t[role];
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_NORM, layer, b);
     *STEP_ARGS(s, norm) = (args_norm){.kind = p->model->arch->qk_norm,
                                       .width = t->n_in,
                                       .eps = p->model->hp.norm_eps,
-                                      .weight = t->data};
+                                      .weight = t->data,
+                                      .bias = p->model->layers[layer].t[bias].data};
     s->out = b;
 }
 
@@ -57,17 +58,17 @@ static void add_wide_norm(plan *p, int layer, plan_buffer b, tensor_role role) {
 static void add_rotation(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM], *k = &l->t[ROLE_ATTN_K_NORM];
-    bool wide = q->data && q->n_in > l->hp.head_dim;
+    bool wide = q->data && (q->n_in > l->hp.head_dim || l->t[ROLE_ATTN_Q_NORM_BIAS].data);
     bool bare = model_has_bare_qk_norm(p->model) && l->hp.rope != ROPE_SET_NONE;
-    if (wide) add_wide_norm(p, layer, BUF_Q, ROLE_ATTN_Q_NORM);
-    if (wide) add_wide_norm(p, layer, BUF_K, ROLE_ATTN_K_NORM);
+    if (wide) add_wide_norm(p, layer, BUF_Q, ROLE_ATTN_Q_NORM, ROLE_ATTN_Q_NORM_BIAS);
+    if (wide) add_wide_norm(p, layer, BUF_K, ROLE_ATTN_K_NORM, ROLE_ATTN_K_NORM_BIAS);
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_ROPE_STORE, layer, BUF_Q);
     *STEP_ARGS(s, rope) = (args_rope){
         .set = l->hp.rope,
         .q_stride = q_stride(p, layer),
         .norm = p->model->arch->qk_norm,
         .q_norm = wide ? NULL : q->data,
-        .k_norm = wide ? NULL : k->data,
+        .k_norm = wide || !q->data ? NULL : k->data, /* both or none, as in llama.cpp */
         .norm_stride = q->n_out > 1 ? q->n_in : 0,
         .norm_late = p->model->arch->has & ARCH_QK_NORM_LATE || bare,
         .norm_bare = bare,
@@ -165,8 +166,13 @@ static void add_attention_block(plan *p, int layer) {
 
 /* `hidden` computes the hidden vector in GATE. */
 void plan_add_down(const plan_slice *h, plan_step *hidden) {
-    if (h->side == SIDE_CPU) plan_add_slice_step(h, OP_QUANTIZE, BUF_GATE);
-    plan_step *s = plan_add_slice_step(h, OP_MATMUL, BUF_GATE);
+    const float *divisors = h->p->model->layers[h->layer].t[ROLE_FFN_ACT_SCALE].data;
+    plan_step *s;
+    if (h->side == SIDE_CPU) {
+        s = plan_add_slice_step(h, OP_QUANTIZE, BUF_GATE);
+        if (divisors) STEP_ARGS(s, quantize)->divisors = divisors + h->first;
+    }
+    s = plan_add_slice_step(h, OP_MATMUL, BUF_GATE);
     const plan_matrix whole = plan_make_matrix(h->p, h->layer, ROLE_FFN_DOWN,
                                                h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT,
                                                plan_late_result(h->side));

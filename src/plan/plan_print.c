@@ -91,6 +91,7 @@ static void print_gate(const print_context *c, bool heads, bool softplus) {
 
 static void print_quantize(const print_context *c, const args_quantize *a) {
     if (a->relu) fprintf(c->out, " relu");
+    if (a->divisors) fprintf(c->out, " / scales");
     if (a->layer_embd) {
         print_activation(c);
         fprintf(c->out, " * layer_embd");

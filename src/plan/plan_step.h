@@ -289,6 +289,7 @@ typedef struct args_mix {
 /* The operation on the vector, in place, before it is quantized. */
 typedef struct args_quantize {
     bool relu;
+    const float *divisors; /* [act_width]; NULL: 1 */
     bool layer_embd;    /* its activation is multiplied by the layer's part of BUF_LAYER_EMBD */
     bool gated;         /* it is multiplied by the sigmoid of BUF_ATTN_GATE */
     bool head_gates;    /* gated: one gate per head */

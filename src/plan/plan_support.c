@@ -174,6 +174,7 @@ static gpu_shape shape_of(const model *m, int layer) {
     s.head_dim = l->head_dim;
     s.v_dim = l->v_dim;
     s.alibi = m->layers[layer].t[ROLE_ATTN_SLOPES].data != NULL;
+    s.divided = m->layers[layer].t[ROLE_FFN_ACT_SCALE].data != NULL;
     s.index_dim = m->layers[layer].t[ROLE_INDEX_Q].data ? hp->index_dim : 0;
     s.n_ff_expert = l->n_ff_expert;
     s.n_rank = (int32_t)m->layers[layer].t[ROLE_FC1].n_out;
@@ -203,6 +204,7 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]) {
         [GPU_OP_HEADS] = "heads of this size",
         [GPU_OP_LATENT_STORE] = "heads of this size",
         [GPU_OP_ATTENTION] = "heads of this size",
+        [GPU_OP_FFN_IN] = "scales of activations",
         [GPU_OP_FIND_BLOCKS] = "an index of this size",
         [GPU_OP_CONV] = "recurrent layers of this size",
         [GPU_OP_RECUR] = "recurrent layers of this size",

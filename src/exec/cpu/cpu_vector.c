@@ -164,6 +164,10 @@ void cpu_exec_quantize(cpu_exec *c, const plan_step *s, const args_quantize *a) 
             float *v = cpu_exec_row(c, s->in, i);
             c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->act_width);
         }
+        for (int64_t i = c0; i < c1 && a->divisors; i++) {
+            float *v = cpu_exec_row(c, s->in, i);
+            for (int64_t k = 0; k < s->act_width; k++) v[k] /= a->divisors[k];
+        }
         for (int64_t i = c0; i < c1 && a->layer_embd; i++) {
             float *v = cpu_exec_row(c, s->in, i);
             const float *e = cpu_exec_row(c, BUF_LAYER_EMBD, i) + s->layer * s->act_width;
