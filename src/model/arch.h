@@ -168,6 +168,8 @@ typedef enum tensor_role {
     ROLE_LAYER_EMBD_GATE,      /* its activation multiplies the per-layer embedding */
     ROLE_LAYER_EMBD_OUT,       /* projects the product to the residual stream */
     ROLE_LAYER_EMBD_POST_NORM,
+    ROLE_EMBD_SKIP,     /* a number: the layer's result is increased by the token's normed embedding
+                           times this */
     ROLE_LAYER_SCALE,   /* a number that multiplies the residual stream after the layer */
     ROLE_STREAM_UNEMBD, /* projects the other streams back before they are merged */
     ROLE_OUTPUT_NORM,
@@ -421,7 +423,12 @@ typedef struct arch_row {
     float default_depth_scale;  /* residual_scale is this / sqrt(n_layer) if missing; 0: none */
     float default_logit_width;  /* logit_scale is this / n_embd if missing; 0: none */
     float default_attn_scale;   /* attention.scale if missing; 0: from head_dim */
+    bool experts_early;         /* router and experts read the layer's input, and an FFN, beside
+                                   them, the stream after attention (Arctic) */
     const char *attn_scale_key; /* another name of attention.scale */
+    float default_swiglu_clamp; /* of experts: gate is at most swiglu_clamp_exp before SiLU, up
+                                   within +- that, each layer its own; this if the key is missing;
+                                   0: no limits, and the key is not read */
     float default_temperature;  /* attention.temperature_scale if missing */
     int temperature_length;     /* ARCH_ATTN_TEMPERATURE: positions per step, in layers without
                                    rotation; 0: the original context, in all layers */

@@ -81,6 +81,35 @@ static const arch_tensor gated_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), GATED_FFN,
 };
 
+/* Norms without weights, a number per head after the norm of queries, and the normed embedding that
+ * every layer adds. */
+static const arch_tensor talkie_tensors[] = {
+    {ROLE_TOKEN_EMBD, "token_embd.weight", "model.embed_tokens.weight", {DIM_EMBD, DIM_VOCAB}, 0},
+    {ROLE_OUTPUT, "output.weight", "lm_head.weight", {DIM_EMBD, DIM_VOCAB}, TENSOR_UNSCALED},
+    OUTPUT_SKETCH,
+    BARE_NORM(ROLE_EMBD_NORM, "token_embd_norm"),
+    BARE_NORM(ROLE_OUTPUT_NORM, "output_norm"),
+    BARE_LAYER_NORM(ROLE_ATTN_NORM, "attn_norm"),
+    PROJECTIONS,
+    {ROLE_ATTN_Q_NORM,
+     "blk.%d.attn_q_norm.weight",
+     NULL,
+     {DIM_ONE, DIM_HEADS},
+     TENSOR_PER_LAYER | TENSOR_F32},
+    {ROLE_ATTN_K_NORM,
+     "blk.%d.attn_k_norm.weight",
+     NULL,
+     {DIM_HEAD, DIM_HEADS_KV},
+     TENSOR_PER_LAYER | TENSOR_F32 | TENSOR_ONES},
+    BARE_LAYER_NORM(ROLE_FFN_NORM, "ffn_norm"),
+    LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,
+                 TENSOR_NEURON_ROWS | TENSOR_UNSCALED),
+    LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,
+                 TENSOR_NEURON_ROWS | TENSOR_UNSCALED),
+    FFN_DOWN,
+    PLAIN_VECTOR(ROLE_EMBD_SKIP, "layer_output_scale.weight", DIM_ONE, 0),
+};
+
 /* Gated FFN and norms of attention heads. */
 static const arch_tensor gated_head_norms_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, HEAD_NORMS(0), FFN_NORM(0), GATED_FFN,
@@ -538,6 +567,9 @@ static const arch_row rows[] = {
      TENSORS(plamo3_tensors)},
     {GGUF_ROW("qwen", RMS, NEOX, SILU), .ff_of_both = true,
      .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(gated_tensors)},
+    {GGUF_ROW("talkie", RMS, NEOX, SILU),
+     .has = ARCH_QK_NORM_LATE | ARCH_LOGIT_MULTIPLIED | ARCH_OUT_UNBIASED, .qk_norm = NORM_RMS,
+     TENSORS(talkie_tensors)},
     {GGUF_ROW("spark2_5", RMS, NEOX, GELU), .window_period = 1, .has = ARCH_FFN_UNSCALED,
      TENSORS(spark2_5_tensors)},
 };

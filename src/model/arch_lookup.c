@@ -317,6 +317,7 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_EXPERT_PRE_NORM] = "pre_ffw_norm_2",
     [ROLE_EXPERT_DOWN_SCALE] = "ffn_down_exps.scale",
     [ROLE_EXPERT_POST_NORM] = "post_ffw_norm_2",
+    [ROLE_EMBD_SKIP] = "embd_skip",
     [ROLE_LAYER_SCALE] = "layer_output_scale",
     [ROLE_ROUTER_SELECT_BIAS] = "exp_probs_b.bias",
     [ROLE_EXPERT_GATE_UP] = "ffn_gate_up_exps",

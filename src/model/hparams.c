@@ -394,6 +394,22 @@ static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparam
     }
 }
 
+/* Reads the limits of gate and up: one number for all layers, or one per layer. */
+static void read_clamps(key_reader *r, const arch_row *arch, const model_hparams *hp,
+                        model_layer_hparams *layers) {
+    enum { OSS_LIMIT = 7 };
+    char key[KEY_TEXT];
+    const gguf_value *v = find_key(r, "swiglu_clamp_exp", key);
+    for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
+        double limit = arch->has & ARCH_FFN_CLAMP ? OSS_LIMIT : (double)arch->default_swiglu_clamp;
+        bool read = v && arch->default_swiglu_clamp > 0;
+        if (read && !(v->type == GGUF_ARRAY ? gguf_item_f64(v, (uint64_t)i, &limit)
+                                            : gguf_as_f64(v, &limit)))
+            fail_key(r, key, "is not a number for every layer");
+        layers[i].ffn_clamp = limit > 1e-6 ? (float)limit : 0; /* llama.cpp's least limit */
+    }
+}
+
 /* In all known models layers compute stream 0. */
 static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
@@ -751,6 +767,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     if (layers) read_patterns(&r, arch, hp, layers);
     if (layers) read_shared_kv(&r, arch, hp, layers);
     if (layers) read_cutoffs(&r, arch, hp, layers);
+    if (layers) read_clamps(&r, arch, hp, layers);
     if (layers) check_indexer(&r, hp, layers);
     read_activation(&r, arch, hp);
     return r.status;

@@ -98,6 +98,7 @@ typedef struct model_layer_hparams {
     bool ffn_top_k; /* each gate value of a token is reduced by their mean plus ffn_cutoff standard
                        deviations, and only positive results count */
     float ffn_cutoff;
+    float ffn_clamp; /* limit of gate and up (ARCH_FFN_CLAMP, default_swiglu_clamp); 0: none */
     int32_t window; /* a token attends to this many positions, including its own; 0: to all */
     rope_set rope;
 } model_layer_hparams;
@@ -265,6 +266,10 @@ bool model_has_local_rope(const model *m);
 /* Whether layers with RoPE norm the heads of Q and K without weights. */
 static inline bool model_has_bare_qk_norm(const model *m) {
     return m->arch->has & ARCH_BARE_QK_NORM && m->hp.n_expert != m->arch->unnormed_experts;
+}
+/* Whether layers read vectors that are computed from the token's embedding before the first one. */
+static inline bool model_keeps_embedding(const model *m) {
+    return m->hp.n_embd_layer > 0 || arch_tensor_of(m->arch, ROLE_EMBD_SKIP);
 }
 /* Whether the model's RoPE scaling applies to layers with this set. */
 static inline bool model_scales_rope(const model *m, rope_set set) {

@@ -586,6 +586,21 @@ static pi_status check_layer(const model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
+/* A number per head stands for a head's weights, which are all equal. */
+static pi_status bind_head_numbers(model *m, int layer, pi_error *err) {
+    model_tensor *t = &m->layers[layer].t[ROLE_ATTN_Q_NORM];
+    int64_t n_head = t->n_out, dim = m->layers[layer].hp.head_dim;
+    size_t n_bytes = (size_t)(n_head * dim) * sizeof(float);
+    if (!t->data || t->n_in > 1) return PI_OK;
+    const float *numbers = t->data;
+    float *weights = arena_alloc(&m->arena, n_bytes);
+    if (!weights) return error_nomem(err, n_bytes, "norms of heads");
+    for (int64_t i = 0; i < n_head * dim; i++) weights[i] = numbers[i / dim];
+    *t = vector_view(weights, dim);
+    t->n_out = n_head;
+    return PI_OK;
+}
+
 static pi_status bind_all(model *m, pi_error *err) {
     read_expert_widths(m);
     for (int i = 0; i < m->arch->n_tensors; i++) {
@@ -601,6 +616,7 @@ static pi_status bind_all(model *m, pi_error *err) {
         pi_status status = bind_bundle(m, BUNDLE_NEURONS, layer, err);
         if (status == PI_OK) status = bind_bundle(m, BUNDLE_EXPERTS, layer, err);
         if (status == PI_OK) status = bind_slopes(m, layer, err);
+        if (status == PI_OK) status = bind_head_numbers(m, layer, err);
         if (status == PI_OK) status = check_experts(m, layer, err);
         if (status == PI_OK) status = check_layer(m, layer, err);
         if (status == PI_OK) status = model_bind_latent(m, layer, err);

@@ -81,8 +81,8 @@ plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in
 plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first) {
     plan_side to = from == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
     bool late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
-    plan_message m = plan_add_message(p, from, layer, late ? plan_late_result(from) : BUF_X,
-                                      late ? plan_late_result(to) : BUF_X);
+    plan_message m = plan_add_message(p, from, layer, late ? plan_late_result(p, from) : BUF_X,
+                                      late ? plan_late_result(p, to) : BUF_X);
     STEP_ARGS(m.receive, message)->answer = true;
     STEP_ARGS(m.receive, message)->add_to_out = !late || !first;
     return m;
@@ -108,7 +108,8 @@ plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight,
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
     const model_tensor *t = p->model->layers[layer].t;
     bool beside = post_norm == ROLE_FFN_POST_NORM && t[ROLE_FFN_POST_NORM_1].data;
-    return p->model->hp.residual_scale != 1 || t[post_norm].data || beside;
+    bool early = post_norm == ROLE_FFN_POST_NORM && p->model->arch->experts_early;
+    return p->model->hp.residual_scale != 1 || t[post_norm].data || beside || early;
 }
 
 plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
@@ -203,7 +204,7 @@ static void move_to_peer(plan *p, int from, int to, int layer) {
 static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
     int device = plan_device_of(p, layer);
     const plan_buffer x = plan_residual(p);
-    bool embeddings = p->model->hp.n_embd_layer > 0 && to == SIDE_GPU;
+    bool embeddings = model_keeps_embedding(p->model) && to == SIDE_GPU;
     if (at.side == SIDE_GPU && to == SIDE_CPU) {
         plan_message m = plan_add_message(p, SIDE_GPU, layer, x, x);
         m.send->device = m.receive->device = at.device;
@@ -227,7 +228,10 @@ static void add_all(plan *p, const plan_options *options) {
                                       &p->model->t[ROLE_EMBD_NORM_BIAS]);
         s->out = BUF_X;
     }
-    if (p->model->hp.n_embd_layer > 0) plan_add_layer_embeddings(p);
+    if (p->model->hp.n_embd_layer > 0)
+        plan_add_layer_embeddings(p);
+    else if (model_keeps_embedding(p->model))
+        plan_add_kept_embedding(p);
     if (plan_has_streams(p)) plan_add_spread(p);
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
         at = move_stream(p, at, p->splits[layer].primary, layer);
@@ -388,6 +392,7 @@ static void set_widths(plan *p, plan_side side) {
         if (s->out == BUF_FFN_OUT) widen(width, BUF_FFN_OUT, p->model->hp.n_embd);
         if (s->out == BUF_STREAMS || s->op == OP_PREDICT)
             widen(width, BUF_STREAMS, plan_residual_width(p->model));
+        if (s->op == OP_NORM) widen(width, s->out, STEP_ARGS(s, norm)->width);
         if (s->out == BUF_LAYER_EMBD) widen(width, BUF_LAYER_EMBD, p->width[BUF_LAYER_EMBD]);
         if (s->op == OP_CONV) {
             const plan_recurrent *mixer = STEP_ARGS(s, recurrent)->mixer;

@@ -198,7 +198,7 @@ static void set_input(plan *p, plan_side side, int layer, plan_step *s) {
 static void add_sum(plan *p, plan_side side, int layer) {
     plan_step *s = add_step(p, side, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
     s->add_to_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
-    s->out = s->add_to_x ? BUF_X : plan_late_result(side);
+    s->out = s->add_to_x ? BUF_X : plan_late_result(p, side);
 }
 
 static void add_cpu_experts(plan *p, int layer) {
@@ -254,7 +254,8 @@ static void add_arrival(plan *p, plan_side primary, plan_side secondary, int lay
 /* Adds the remaining parts to X: the sum of the experts, and the parallel FFN. */
 static void add_result(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
-    plan_buffer result = plan_late_result(primary);
+    plan_buffer result = plan_late_result(p, primary);
+    if (p->model->arch->experts_early) return; /* plan_add_beside_early */
     if (has_beside(p, layer)) {
         plan_step *s = plan_add_addition(p, primary, layer, result, ROLE_EXPERT_POST_NORM);
         STEP_ARGS(s, add)->scale = 1;
@@ -262,6 +263,14 @@ static void add_result(plan *p, int layer) {
     }
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
         plan_add_addition(p, primary, layer, result, ROLE_FFN_POST_NORM);
+}
+
+void plan_add_beside_early(plan *p, int layer) {
+    plan_side primary = p->splits[layer].primary;
+    plan_add_norm(p, primary, layer, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
+    add_shared(p, layer, ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN);
+    plan_add_addition(p, primary, layer, BUF_SHARED, ROLE_COUNT);
+    plan_add_addition(p, primary, layer, plan_late_result(p, primary), ROLE_COUNT);
 }
 
 void plan_prefetch_experts(plan *p, int layer) {

@@ -144,7 +144,7 @@ static void describe(const plan_slice *h, pi_mode mode) {
 /* Kernels for selected neurons support neither scales nor clamped pairs: with these, all neurons
  * are computed. */
 static bool is_plain(const plan *p, const plan_step *s) {
-    bool plain = !(p->model->arch->has & ARCH_FFN_CLAMP);
+    bool plain = p->model->layers[s->layer].hp.ffn_clamp == 0;
     for (int k = 0; k < s->n_matrices; k++) plain = plain && s->matrix[k].scale == 1;
     return plain;
 }
@@ -187,7 +187,7 @@ void plan_add_sparse_neurons(const plan_slice *h) {
     }
     STEP_ARGS(s, ffn)->ffn = h->ffn;
     s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
-    s->out = s->add_to_x ? BUF_X : plan_late_result(h->side);
+    s->out = s->add_to_x ? BUF_X : plan_late_result(h->p, h->side);
     s->weight_bytes = h->ffn->down.row_size * (uint64_t)h->ffn->n_ff;
 }
 

@@ -175,7 +175,7 @@ void plan_add_down(const plan_slice *h, plan_step *hidden) {
     s = plan_add_slice_step(h, OP_MATMUL, BUF_GATE);
     const plan_matrix whole = plan_make_matrix(h->p, h->layer, ROLE_FFN_DOWN,
                                                h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT,
-                                               plan_late_result(h->side));
+                                               plan_late_result(h->p, h->side));
     const plan_matrix part = plan_take_columns(&whole, h->first, h->n);
     plan_set_matrix(s, &part);
     s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
@@ -212,7 +212,7 @@ static void add_ffn_block(plan *p, int layer, const plan_options *options) {
     }
     if (f.n > 1) plan_add_answers(&f);
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
-        plan_add_addition(p, primary, layer, plan_late_result(primary), ROLE_FFN_POST_NORM);
+        plan_add_addition(p, primary, layer, plan_late_result(p, primary), ROLE_FFN_POST_NORM);
 }
 
 /* ---- the layer ------------------------------------------------------------------------------- */
@@ -239,7 +239,9 @@ void plan_add_layer(plan *p, int layer, const plan_options *options) {
         add_ffn_block(p, layer, options);
     if (model_layer_is_parallel(p->model, layer))
         plan_add_addition(p, p->splits[layer].primary, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
+    if (p->model->arch->experts_early) plan_add_beside_early(p, layer);
     if (plan_has_streams(p)) plan_add_correction(p, layer);
     if (p->model->hp.n_embd_layer > 0) plan_add_layer_embedding(p, layer);
+    if (l->t[ROLE_EMBD_SKIP].data) plan_add_embedding_skip(p, layer);
     scale_layer(p, layer);
 }

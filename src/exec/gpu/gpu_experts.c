@@ -52,8 +52,8 @@ static gpu_expert_matmul tiled_of(const gpu_exec *g, const plan_experts *e,
 }
 
 /* Sorts the pairs; then gate's activations, and their products with up. */
-static void tiled_in(gpu_exec *g, const plan_experts *e, const gpu_exec_step *w,
-                     const gpu_exec_shape *p) {
+static void tiled_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
+                     const gpu_exec_step *w, const gpu_exec_shape *p) {
     const gpu_expert_group group = {.choices = g->bits,
                                     .n_used = e->n_used,
                                     .n_own = (int32_t)e->hot,
@@ -71,7 +71,7 @@ static void tiled_in(gpu_exec *g, const plan_experts *e, const gpu_exec_step *w,
         a.scales = w->scales[k];
         a.in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols);
         a.weigh = e->weigh_input;
-        a.clamp = gated && g->model->arch->has & ARCH_FFN_CLAMP;
+        if (gated) a.clamp = gpu_exec_clamp(g, s->layer);
         a.result = k == 1 && gated ? GPU_EXPERT_GATED : GPU_EXPERT_ACTIVATED;
         a.y = g->buf[BUF_EXPERT_GATE];
         a.ldy = g->plan->gpu_width[BUF_EXPERT_GATE];
@@ -107,7 +107,7 @@ static void tiled_down(gpu_exec *g, const plan_experts *e, const gpu_exec_step *
 void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
                          const gpu_exec_step *w, const gpu_exec_shape *p) {
     if (uses_tiles(e, p)) {
-        tiled_in(g, e, w, p);
+        tiled_in(g, s, e, w, p);
         return;
     }
     const bool gated = e->gate.w.data, skip = gated && e->mode == PI_MODE_EXACT;
@@ -124,7 +124,7 @@ void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
                              .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
                              .weigh = e->weigh_input,
                              .skip = skip,
-                             .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
+                             .clamp = gpu_exec_clamp(g, s->layer),
                              .n_used = e->n_used,
                              .n_own = (int32_t)e->hot,
                              .n_cols = p->n_cols,

@@ -181,7 +181,7 @@ static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, const plan_step 
                             .n = n,
                             .n_cols = n_cols,
                             .f = g->model->hp.activation,
-                            .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
+                            .clamp = gpu_exec_clamp(g, s->layer),
                             .threshold = g->model->hp.activation_threshold,
                             .cut = f ? f->cut : -1,
                             .cut_weight = cold->cut_weight ? cold->cut_weight + r0 : NULL,
