@@ -103,6 +103,12 @@ typedef enum tensor_role {
     ROLE_SSM_BETA_ALPHA, /* delta rule: per group the betas of its heads, then their alphas */
     ROLE_SSM_BETA,       /* how much of a head's state is overwritten */
     ROLE_SSM_ALPHA,      /* how much of a head's state is kept */
+    ROLE_SSM_X,  /* Mamba-1: from the convolution's result to the latent vector of time steps, keys
+                    and queries; with scan_heads keys and queries come first */
+    ROLE_SSM_DT, /* Mamba-1: from that latent vector to time steps */
+    ROLE_SSM_DT_NORM, /* of the latent vector, of keys and of queries */
+    ROLE_SSM_B_NORM,
+    ROLE_SSM_C_NORM,
     ROLE_SSM_CONV,
     ROLE_SSM_CONV_K, /* KDA: the convolutions of keys and of values */
     ROLE_SSM_CONV_V,
@@ -239,7 +245,11 @@ typedef enum arch_dim {
     DIM_SSM_2HEADS,      /* 2 * DIM_SSM_HEADS */
     DIM_SSM_GROUPS,      /* groups of heads that share keys and queries (Mamba-2: B and C) */
     DIM_SSM_GROUP_INNER, /* DIM_SSM_INNER / DIM_SSM_GROUPS */
-    DIM_SSM_HEAD         /* DIM_SSM_INNER / DIM_SSM_HEADS */
+    DIM_SSM_HEAD,        /* DIM_SSM_INNER / DIM_SSM_HEADS */
+    DIM_SSM_2INNER,      /* 2 * DIM_SSM_INNER */
+    DIM_SSM_STATE,       /* elements of a key */
+    DIM_SSM_RANK,        /* elements of the latent vector of time steps */
+    DIM_SSM_X            /* DIM_SSM_RANK + 2 * DIM_SSM_STATE */
 } arch_dim;
 
 /* The values of the symbolic sizes in one layer of a model. */
@@ -251,7 +261,7 @@ typedef struct arch_sizes {
     int64_t n_layer, n_embd_layer;
     int64_t n_stream, n_laurel;
     int64_t n_index_head, index_dim;
-    int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group;
+    int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group, n_state, n_step_rank;
     int64_t n_rank, n_pos, n_bundle,
         n_profiler; /* 0: unknown; such a dimension is taken from the file */
 } arch_sizes;
@@ -286,7 +296,12 @@ enum {
     MIXER_DELTA = 8, /* gated delta rule (Yang et al. 2024, arXiv 2412.06464) */
     MIXER_KDA = 16,  /* the delta rule with a decay per element of a key (Kimi Linear; Moonshot AI
                         2025, arXiv 2510.26692) */
-    MIXER_RECURRENT = MIXER_CONV | MIXER_SSM | MIXER_DELTA | MIXER_KDA
+    MIXER_SCAN = 32,     /* Mamba-1 (Gu and Dao 2023, arXiv 2312.00752): every channel is a head and
+                            has a decay per element of a key; with scan_heads as in Mamba-2 */
+    MIXER_LIGHTNING = 64, /* linear attention with a constant decay per head (Lightning Attention-2;
+                             Qin et al. 2024, arXiv 2401.04658) */
+    MIXER_RECURRENT =
+        MIXER_CONV | MIXER_SSM | MIXER_DELTA | MIXER_KDA | MIXER_SCAN | MIXER_LIGHTNING
 };
 
 /* Which layers of an architecture have which mixers, and which have an FFN. */
@@ -296,7 +311,7 @@ typedef enum arch_layers {
                          where it is 0; without one also an FFN only where feed_forward_length is
                          positive */
     LAYERS_BY_PERIOD, /* attention where attention.recurrent_layers is false; without the key, in
-                         the last of every full_attention_interval layers (4) */
+                         the last of every full_attention_interval layers */
     LAYERS_SINGLE     /* one block per layer: the recurrent mixer where attention.head_count_kv and
                          feed_forward_length are 0, attention where only feed_forward_length is 0,
                          otherwise an FFN */
@@ -383,6 +398,12 @@ typedef struct arch_row {
     bool parallel_by_key;  /* the same where use_parallel_residual is true (GPT-NeoX) */
     uint32_t mixers;       /* MIXER_*; 0: attention */
     arch_layers layers;    /* with a recurrent mixer: which layers have it */
+    int attention_interval; /* LAYERS_BY_PERIOD: full_attention_interval if the key is missing */
+    bool scan_heads;       /* MIXER_SCAN: heads with a decay each (PLaMo-2) */
+    bool in_by_head;       /* rows of ROLE_SSM_IN come head by head: MIXER_SCAN's gates and inputs;
+                              MIXER_LIGHTNING's queries, keys and values */
+    bool residual_normed;  /* blocks add to the normed stream times residual_scale, not to the
+                              stream (MiniMax-01) */
     bool gate_softplus;    /* ROLE_ATTN_GATE: softplus, not the sigmoid */
     bool gated_queries;    /* ROLE_ATTN_Q has a gate after each head: attention's output is
                               multiplied by its sigmoid */

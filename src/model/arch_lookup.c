@@ -98,6 +98,14 @@ static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_ssm_group > 0 ? s->n_inner / s->n_ssm_group : 0;
     case DIM_SSM_HEAD:
         return s->n_ssm_head > 0 ? s->n_inner / s->n_ssm_head : 0;
+    case DIM_SSM_2INNER:
+        return 2 * s->n_inner;
+    case DIM_SSM_STATE:
+        return s->n_state;
+    case DIM_SSM_RANK:
+        return s->n_step_rank;
+    case DIM_SSM_X:
+        return s->n_step_rank + 2 * s->n_state;
     default:
         return 1;
     }
@@ -304,6 +312,11 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_SSM_BETA_ALPHA] = "ssm_ba",
     [ROLE_SSM_BETA] = "ssm_beta",
     [ROLE_SSM_ALPHA] = "ssm_alpha",
+    [ROLE_SSM_X] = "ssm_x",
+    [ROLE_SSM_DT] = "ssm_dt",
+    [ROLE_SSM_DT_NORM] = "ssm_dt_norm",
+    [ROLE_SSM_B_NORM] = "ssm_b_norm",
+    [ROLE_SSM_C_NORM] = "ssm_c_norm",
     [ROLE_SSM_CONV] = "ssm_conv1d",
     [ROLE_SSM_CONV_BIAS] = "ssm_conv1d.bias",
     [ROLE_SSM_DT_BIAS] = "ssm_dt.bias",

@@ -549,14 +549,14 @@ static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp)
 /* ---- layers --------------------------------------------------------------------------------- */
 
 /* Whether a layer has attention, in an architecture where layers differ by period. */
-static bool attends_by_period(key_reader *r, int layer) {
-    enum { DEFAULT_INTERVAL = 4 };
+static bool attends_by_period(key_reader *r, const arch_row *arch, int layer) {
     char key[KEY_TEXT];
     const gguf_value *v = find_key(r, "attention.recurrent_layers", key);
     int64_t recurrent;
     if (v && v->type == GGUF_ARRAY && gguf_item_i64(v, (uint64_t)layer, &recurrent))
         return recurrent == 0;
-    int32_t interval = read_int(r, "full_attention_interval", 0, DEFAULT_INTERVAL, 1, INT32_MAX);
+    int32_t interval = read_int(r, "full_attention_interval", 0, arch->attention_interval, 1,
+                                INT32_MAX);
     return (layer + 1) % interval == 0;
 }
 
@@ -571,7 +571,7 @@ static void set_parts(key_reader *r, const arch_row *arch, int layer, model_laye
     l->mixers = arch->mixers ? arch->mixers : MIXER_ATTENTION;
     l->ffn = has_ffn(arch);
     if (arch->layers == LAYERS_ALIKE) return;
-    if (arch->layers == LAYERS_BY_PERIOD) attends = attends_by_period(r, layer);
+    if (arch->layers == LAYERS_BY_PERIOD) attends = attends_by_period(r, arch, layer);
     if (arch->layers == LAYERS_BY_HEADS) attends = l->n_head_kv > 0;
     l->mixers = attends ? MIXER_ATTENTION : recurrent;
     if (!recurrent) l->ffn = l->n_ff > 0;
@@ -622,10 +622,54 @@ static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
     }
 }
 
+enum { MAX_TAPS = 64 };
+
+/* Mamba-1. Every channel is a head, or heads are as in Mamba-2 and the latent vector of time steps
+ * has a fixed size (PLaMo-2). */
+static void read_scan(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    char key[KEY_TEXT];
+    hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
+    hp->n_inner = hp->n_conv = read_int(r, "ssm.inner_size", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_state = read_int(r, "ssm.state_size", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_step_rank = read_int(r, "ssm.time_step_rank", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_ssm_head = hp->n_inner;
+    hp->n_ssm_group = 1;
+    if (arch->scan_heads) {
+        hp->n_ssm_head = hp->n_step_rank;
+        hp->n_step_rank = hp->n_embd / 16 > 64 ? hp->n_embd / 16 : 64;
+        read_int(r, "ssm.group_count", 0, 0, 0, 0);
+        if (r->status == PI_OK && hp->n_inner % hp->n_ssm_head != 0) {
+            find_key(r, "ssm.time_step_rank", key);
+            fail_key(r, key, "does not divide ssm.inner_size");
+        }
+    }
+    const gguf_value *v = find_key(r, "ssm.dt_b_c_rms", key);
+    bool own = arch_tensor_of(arch, ROLE_SSM_DT_NORM);
+    if (v && !own && r->status == PI_OK && !gguf_as_bool(v, &hp->scan_norms))
+        fail_key(r, key, "is not a bool");
+}
+
+/* Lightning attention has the heads of attention. */
+static void read_lightning(key_reader *r, model_hparams *hp) {
+    char key[KEY_TEXT];
+    int32_t n = hp->n_head ? hp->n_embd / hp->n_head : 0;
+    n = read_int(r, "attention.key_length", 0, n, 1, MODEL_MAX_HEAD_DIM);
+    if (r->status == PI_OK && (hp->n_head == 0 || hp->n_layer < 2)) {
+        find_key(r, "attention.head_count", key);
+        fail_key(r, key, "is 0 in all layers with attention");
+    }
+    hp->n_taps = 1;
+    hp->n_state = n;
+    hp->n_ssm_head = hp->n_ssm_group = hp->n_head;
+    hp->n_inner = hp->n_head * n;
+    hp->n_conv = 3 * hp->n_inner;
+}
+
 /* Reads the sizes of recurrent layers. Tensor shapes bound all of them. */
 static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *hp) {
-    enum { MAX_TAPS = 64 };
     char key[KEY_TEXT];
+    if (arch->mixers & MIXER_SCAN) read_scan(r, arch, hp);
+    if (arch->mixers & MIXER_LIGHTNING) read_lightning(r, hp);
     if (arch->mixers & MIXER_CONV) {
         hp->n_taps = read_int(r, "shortconv.l_cache", 0, -1, 2, MAX_TAPS);
         hp->n_conv = hp->n_embd;

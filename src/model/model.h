@@ -81,6 +81,8 @@ typedef struct model_hparams {
      * n_taps - 1 inputs; then (except for MIXER_CONV) n_ssm_head heads, each with a state of
      * [n_inner / n_ssm_head][n_state]. 0: the model has none. */
     int32_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group, n_state;
+    int32_t n_step_rank; /* Mamba-1: elements of the latent vector of time steps */
+    bool scan_norms;     /* Mamba-1: that vector, keys and queries are normed without weights */
     float least_decay; /* KDA: logarithm of the lower bound of decays; 0: no bound */
     activation activation;
     float activation_threshold; /* FATReLU */

@@ -50,6 +50,8 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_inner = m->hp.n_inner,
                         .n_ssm_head = m->hp.n_ssm_head,
                         .n_ssm_group = m->hp.n_ssm_group,
+                        .n_state = m->hp.n_state,
+                        .n_step_rank = m->hp.n_step_rank,
                         .n_rank = l ? rank_of(m, l) : m->t[ROLE_OUTPUT_FC1].n_out};
     return arch_dim_size(dim, &sizes);
 }
@@ -571,6 +573,20 @@ static pi_status bind_slopes(model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
+/* Lightning attention's decay per head: e^-s, where s are ALiBi's slopes for a power of two of heads
+ * (bias 8), and smaller in later layers. */
+static pi_status bind_decays(model *m, int layer, pi_error *err) {
+    int n_head = m->hp.n_ssm_head;
+    size_t n_bytes = (size_t)n_head * sizeof(float);
+    if (!(m->layers[layer].hp.mixers & MIXER_LIGHTNING)) return PI_OK;
+    float *decays = arena_alloc(&m->arena, n_bytes);
+    if (!decays) return error_nomem(err, n_bytes, "decays");
+    float by = (float)(1 - (double)layer / (m->hp.n_layer - 1) + 1e-5);
+    for (int h = 0; h < n_head; h++) decays[h] = -by * exp2f(-8 * (float)(h + 1) / (float)n_head);
+    m->layers[layer].t[ROLE_SSM_A] = vector_view(decays, n_head);
+    return PI_OK;
+}
+
 static pi_status fail_layer(const model *m, int layer, const char *what, pi_error *err) {
     return error_set(err, PI_ERR_UNSUPPORTED, "not supported: %s: layer %d: %s",
                      gguf_path(m->file), layer, what);
@@ -617,6 +633,7 @@ static pi_status bind_all(model *m, pi_error *err) {
         if (status == PI_OK) status = bind_bundle(m, BUNDLE_EXPERTS, layer, err);
         if (status == PI_OK) status = bind_slopes(m, layer, err);
         if (status == PI_OK) status = bind_head_numbers(m, layer, err);
+        if (status == PI_OK) status = bind_decays(m, layer, err);
         if (status == PI_OK) status = check_experts(m, layer, err);
         if (status == PI_OK) status = check_layer(m, layer, err);
         if (status == PI_OK) status = model_bind_latent(m, layer, err);

@@ -105,6 +105,15 @@ plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight,
     return s;
 }
 
+plan_step *plan_add_normed_residual(plan *p, int layer, tensor_role weight) {
+    plan_side side = p->splits[layer].primary;
+    plan_add_norm(p, side, layer, weight, ROLE_ATTN_NORM_BIAS)->out = BUF_X;
+    plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_X);
+    *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_NONE, .width = p->model->hp.n_embd};
+    s->out = BUF_Y;
+    return s;
+}
+
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
     const model_tensor *t = p->model->layers[layer].t;
     bool beside = post_norm == ROLE_FFN_POST_NORM && t[ROLE_FFN_POST_NORM_1].data;
@@ -121,6 +130,10 @@ plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
         .norm = norm_by(p, normed ? &p->model->layers[layer].t[post_norm] : &none, NULL),
         .scale = p->model->hp.residual_scale,
         .x_scale = 1};
+    if (p->model->arch->residual_normed) { /* the stream is scaled instead */
+        STEP_ARGS(s, add)->x_scale = p->model->hp.residual_scale;
+        STEP_ARGS(s, add)->scale = 1 / p->model->hp.residual_scale;
+    }
     if (p->model->arch->post_norm_eps > 0)
         STEP_ARGS(s, add)->norm.eps = p->model->arch->post_norm_eps;
     return s;
@@ -487,7 +500,7 @@ static void merge_norms(plan *p, uint32_t devices) {
     for (int i = 0; i + 1 < p->n_gpu_steps; i++) {
         plan_step *s = &p->gpu_steps[i], *next = s + 1;
         if (!(devices >> s->device & 1) || next->device != s->device || !completes_x(s)) continue;
-        if (next->op != OP_NORM || next->in != BUF_X) continue;
+        if (next->op != OP_NORM || next->in != BUF_X || next->out != BUF_Y) continue;
         s->norms = true;
         next->kernel[FORM_ONE] = KERNEL_SKIP;
     }

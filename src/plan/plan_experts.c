@@ -299,7 +299,9 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
         p->max_part_rows = PLAN_FFN_PART_ROWS;
     if (has_beside(p, layer)) add_beside(p, layer);
     if (scaled) add_scaled_router(p, layer);
-    set_input(p, primary, layer, add_input_norm(p, layer));
+    set_input(p, primary, layer,
+              p->model->arch->residual_normed ? plan_add_normed_residual(p, layer, ROLE_FFN_NORM)
+                                              : add_input_norm(p, layer));
     if (!early && !scaled) plan_add_router(p, layer, BUF_Y);
     add_step(p, primary, OP_ROUTE, layer, BUF_ROUTER);
     if (e->split) add_arrival(p, primary, secondary, layer);

@@ -45,6 +45,8 @@ void plan_set_default_kernel(plan_step *s, plan_side side);
 void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only);
 /* Y = norm of X with the weights of a role, or X unchanged where the model has no such tensor. */
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
+/* X = its norm, and Y = X. */
+plan_step *plan_add_normed_residual(plan *p, int layer, tensor_role weight);
 /* Whether the result of a block's last product is scaled or normed before it is added to X. */
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm);
 /* The buffer of an FFN's result that is scaled or normed, or of early experts, whose result is added

@@ -152,7 +152,9 @@ static void add_attention_block(plan *p, int layer) {
     bool attends = l->hp.mixers & MIXER_ATTENTION, recurs = l->hp.mixers & MIXER_RECURRENT;
     if (l->t[ROLE_ROUTER].data && p->model->arch->has & ARCH_ROUTER_EARLY)
         plan_add_router(p, layer, BUF_X);
-    if (l->t[ROLE_ATTN_NORM_2].data)
+    if (p->model->arch->residual_normed)
+        plan_add_normed_residual(p, layer, ROLE_ATTN_NORM);
+    else if (l->t[ROLE_ATTN_NORM_2].data)
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
     else
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);

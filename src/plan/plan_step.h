@@ -34,6 +34,9 @@ typedef enum plan_buffer {
     /* Recurrent mixers. */
     BUF_SSM_IN,     /* input of the convolution [n_conv] */
     BUF_SSM_GATE,   /* gate of the result [n_inner]; MIXER_CONV: [n_embd] */
+    BUF_SSM_LATENT, /* MIXER_SCAN: the latent vector of steps [n_step_rank] */
+    BUF_SSM_KEY,    /* MIXER_SCAN: [n_state] */
+    BUF_SSM_QUERY,  /* MIXER_SCAN: [n_state] */
     BUF_SSM_STEP,   /* steps, or alphas of the delta rule [n_ssm_head], KDA: [n_inner]; MIXER_CONV:
                        factors of the convolution's input [n_embd] */
     BUF_SSM_BETA,   /* betas [n_ssm_head], or betas and alphas group by group [2 * n_ssm_head] */
@@ -250,11 +253,12 @@ typedef struct plan_recurrent {
     int64_t head_dim, n_state; /* elements of a value, of a key */
     bool groups_alternate;     /* arch_row */
     bool paired;               /* BUF_SSM_BETA has betas and alphas */
-    const float *dt_bias;      /* [n_head]; KDA: [n_head * n_state] */
-    const float *a;            /* [n_head] */
+    const float *dt_bias;      /* [n_head]; KDA: [n_head * n_state]; MIXER_LIGHTNING: NULL */
+    const float *a;            /* [n_head]; with `channels` [n_head][n_state] */
+    bool channels;             /* MIXER_SCAN without heads: each channel is one, with head_dim 1 */
     const float *d;            /* [n_head] or NULL */
-    const float *norm; /* norm of the result, or NULL: [n_head * head_dim] by groups (Mamba-2), or
-                          [head_dim] for every head */
+    const float *norm; /* norm of the result, or NULL: [n_head * head_dim] by groups (Mamba-2) or
+                          over all (MIXER_LIGHTNING), or [head_dim] for every head */
     int64_t conv_at, heads_at; /* offset in floats in a session's state: the last n_taps - 1 inputs
                                   [n_taps - 1][n_conv]; [n_head][head_dim][n_state] */
 } plan_recurrent;

@@ -16,7 +16,7 @@ static void test_closest(void **state) {
     (void)state;
     static const struct {
         const char *name, *first;
-    } cases[] = {{"mamba", "mamba2, "},
+    } cases[] = {{"mamba3", "mamba"},
                  {"qwen3moee", "qwen3moe, "},
                  {"gemma5", "gemma"},
                  {"llama5", "llama"},

@@ -414,21 +414,25 @@ static pi_status upload_conv(gpu_exec *g, const plan_step *s, const plan_recurre
     return gpu_exec_upload_floats(g, r->conv_bias, r->n_conv, recurrent_layer, &out->bias[0], err);
 }
 
-static pi_status upload_recur(gpu_exec *g, const plan_recurrent *r, gpu_exec_step *out,
-                              pi_error *err) {
+static pi_status upload_recur(gpu_exec *g, const plan_step *s, const plan_recurrent *r,
+                              gpu_exec_step *out, pi_error *err) {
     int64_t n_dt = r->mixer == MIXER_KDA ? r->n_head * r->n_state : r->n_head;
-    out->state_at = out[-1].state_at + r->heads_at - r->conv_at; /* after the convolution's */
+    int64_t n_a = r->channels ? r->n_head * r->n_state : r->n_head;
+    int conv = -1;
+    while (s[conv].op != OP_CONV) conv--;
+    out->state_at = out[conv].state_at + r->heads_at - r->conv_at; /* after the convolution's */
     pi_status status = gpu_exec_upload_floats(g, r->dt_bias, n_dt, recurrent_layer, &out->dt_bias,
                                               err);
     if (status == PI_OK)
-        status = gpu_exec_upload_floats(g, r->a, r->n_head, recurrent_layer, &out->decay, err);
+        status = gpu_exec_upload_floats(g, r->a, n_a, recurrent_layer, &out->decay, err);
     if (status != PI_OK) return status;
     return gpu_exec_upload_floats(g, r->d, r->n_head, recurrent_layer, &out->skip, err);
 }
 
 static pi_status upload_gate_ssm(gpu_exec *g, const plan_recurrent *r, gpu_exec_step *out,
                                  pi_error *err) {
-    int64_t n = r->mixer == MIXER_SSM ? r->n_head * r->head_dim : r->head_dim;
+    bool whole = r->mixer & (MIXER_SSM | MIXER_LIGHTNING);
+    int64_t n = whole ? r->n_head * r->head_dim : r->head_dim;
     return gpu_exec_upload_floats(g, r->norm, n, recurrent_layer, &out->norm_weight, err);
 }
 
