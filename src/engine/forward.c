@@ -91,7 +91,8 @@ static void show_input(const engine_context *c, int index) {
     const plan_step *s = &c->cpu.plan->steps[index];
     bool whole = s->op == OP_FFN_DOWN && kernel_of(c, index) == KERNEL_TILED;
     bool pairs = s->op == OP_EXPERTS_DOWN;
-    if (s->early) return;
+    const plan_experts *e = plan_experts_of(s);
+    if (s->early || (e && e->share > 0)) return;
     if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE &&
         s->op != OP_EXPERTS_IN && !whole && !pairs)
         return;

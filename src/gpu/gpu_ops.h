@@ -490,7 +490,7 @@ typedef struct gpu_clamp {
     bool shifted;
 } gpu_clamp;
 
-/* y = f(gate) * up for n elements; up NULL: y = f(gate). Activations with |f(gate)| cut_weight <=
+/* y = f(gate) * up / divisors for n elements; up NULL: y = f(gate) / divisors. Activations with |f(gate)| cut_weight <=
  * cut (cut < 0: none) and neurons that the column did not select become zero; a zero gives y = 0
  * for every value of up, also NaN. May run in place. */
 typedef struct gpu_activate {
@@ -502,6 +502,7 @@ typedef struct gpu_activate {
     bool given;      /* `gate` already holds the activations f(gate) */
     float threshold, cut;
     const float *cut_weight;    /* [n]; NULL: 1 */
+    const float *divisors;      /* [n] of y; NULL: 1 */
     const uint32_t *bitmap;     /* NULL: all neurons are selected */
     int64_t n_words, first_bit; /* element i is bit first_bit + i */
     float *y;
@@ -922,7 +923,6 @@ typedef struct gpu_shape {
     int32_t head_dim, v_dim; /* of a cached key and value; MLA: of the cache row */
     bool latent;             /* MLA */
     bool alibi;              /* attention with slopes */
-    bool divided;            /* the hidden vector of the FFN is divided by scales */
     int32_t index_dim;       /* sparse attention: elements of an index query */
     int32_t n_taps, n_state; /* recurrent layers */
     int32_t n_embd, n_stream;

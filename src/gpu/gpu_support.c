@@ -25,8 +25,6 @@ static bool fits(gpu_op op, const gpu_shape *s) {
                                     : s->alibi         ? GPU_MAX_ALIBI
                                                        : GPU_MAX_HEAD) &&
                s->v_dim % HEAD_UNIT == 0;
-    case GPU_OP_FFN_IN:
-        return !s->divided;
     case GPU_OP_FIND_BLOCKS:
         return is_head(s->index_dim, GPU_MAX_SPARSE);
     case GPU_OP_CONV:

@@ -165,6 +165,11 @@ typedef enum tensor_role {
     ROLE_EXPERT_SIGN,
     ROLE_EXPERT_DOWN_SCALE, /* of each expert's output; also in EXPERT_DOWN's `scales` */
     ROLE_EXPERT_POST_NORM,  /* of the sum of the experts */
+    /* Adjugate experts: a group of experts shares one, which reads the sum of a token's experts
+     * (GroveMoE; Wu et al. 2025, arXiv 2508.07785). */
+    ROLE_ADJUGATE_GATE,
+    ROLE_ADJUGATE_UP,
+    ROLE_ADJUGATE_DOWN,
     ROLE_SHARED_ROUTER,     /* weight of the shared expert: the sigmoid of this projection */
     ROLE_SHARED_GATE,       /* the shared expert */
     ROLE_SHARED_UP,
@@ -224,6 +229,8 @@ typedef enum arch_dim {
     DIM_EXPERT_FF,   /* n_ff of the layer's experts */
     DIM_EXPERT_2FF,  /* 2 * n_ff of the layer's experts */
     DIM_SHARED_FF,   /* n_ff of the layer's shared expert */
+    DIM_ADJUGATES,   /* adjugate experts */
+    DIM_ADJUGATE_FF, /* n_ff of the layer's adjugate experts */
     DIM_POS,         /* rows of the position table: from the file */
     DIM_2Q,          /* 2 * DIM_Q: queries and gates, head by head */
     DIM_LAYER_EMBD,  /* elements of a layer's embedding */
@@ -257,7 +264,7 @@ typedef struct arch_sizes {
     int64_t n_embd, n_vocab, n_ff, n_head, n_head_kv, head_dim, n_rot;
     int64_t q_dim, v_dim; /* of a head's query (MLA) and value; 0: head_dim */
     int64_t n_latent, n_latent_q;
-    int64_t n_expert, n_ff_expert, n_ff_shared;
+    int64_t n_expert, n_ff_expert, n_ff_shared, n_adjugate, n_ff_adjugate;
     int64_t n_layer, n_embd_layer;
     int64_t n_stream, n_laurel;
     int64_t n_index_head, index_dim;

@@ -180,6 +180,23 @@ static const arch_tensor arctic_tensors[] = {
     EXPERTS,
 };
 
+#define ADJUGATE(role, name, dim_in, dim_out)                                                      \
+    {                                                                                              \
+        role, "blk.%d." name ".weight", NULL, {dim_in, dim_out, DIM_ADJUGATES},                    \
+            TENSOR_PER_LAYER | TENSOR_UNSCALED                                                     \
+    }
+static const arch_tensor grovemoe_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    HEAD_NORMS(0),
+    FFN_NORM(0),
+    EXPERTS,
+    ADJUGATE(ROLE_ADJUGATE_GATE, "ffn_gate_chexps", DIM_EMBD, DIM_ADJUGATE_FF),
+    ADJUGATE(ROLE_ADJUGATE_UP, "ffn_up_chexps", DIM_EMBD, DIM_ADJUGATE_FF),
+    ADJUGATE(ROLE_ADJUGATE_DOWN, "ffn_down_chexps", DIM_ADJUGATE_FF, DIM_EMBD),
+};
+
 static const arch_tensor latent_moe_tensors[] = {
     GLOBAL_TENSORS,   ATTN_NORM, LATENT_ATTENTION, FFN_NORM(0),
     DENSE_LAYERS_FFN, EXPERTS,   SHARED_EXPERT,
@@ -285,6 +302,9 @@ static const arch_row rows[] = {
     {GGUF_ROW("arctic", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX, .parallel = true,
      .experts_early = true, .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_NORM | ARCH_OUT_UNBIASED,
      TENSORS(arctic_tensors)},
+    {GGUF_ROW("grovemoe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     TENSORS(grovemoe_tensors)},
     {GGUF_ROW("maple", RMS, NEOX, SILU), .gating = GATING_SOFTMAX, .window_period = 1,
      .default_swiglu_clamp = 7,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_NORM | ARCH_ROPE_WINDOWED | ARCH_OUT_UNBIASED,

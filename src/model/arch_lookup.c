@@ -165,6 +165,10 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return 2 * s->n_ff_expert;
     case DIM_SHARED_FF:
         return s->n_ff_shared;
+    case DIM_ADJUGATES:
+        return s->n_adjugate;
+    case DIM_ADJUGATE_FF:
+        return s->n_ff_adjugate;
     case DIM_RANK:
         return s->n_rank;
     case DIM_PROFILER:
@@ -347,6 +351,9 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_EXPERT_FC2] = "fc2_exps",
     [ROLE_EXPERT_FC2_BIAS] = "fc2_exps.bias",
     [ROLE_EXPERT_SIGN] = "ffn_sign_exps",
+    [ROLE_ADJUGATE_GATE] = "ffn_gate_chexps",
+    [ROLE_ADJUGATE_UP] = "ffn_up_chexps",
+    [ROLE_ADJUGATE_DOWN] = "ffn_down_chexps",
     [ROLE_SHARED_ROUTER] = "ffn_gate_inp_shexp",
     [ROLE_SHARED_GATE] = "ffn_gate_shexp",
     [ROLE_SHARED_UP] = "ffn_up_shexp",

@@ -259,6 +259,15 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
                               "(softmax of the selected)",
                               gating, gguf_path(r->file), key);
     hp->expert_norm = arch->has & ARCH_EXPERT_NORM;
+    if (arch_tensor_of(arch, ROLE_ADJUGATE_DOWN)) {
+        hp->adjugate_share = read_int(r, "experts_per_group", 0, -1, 1, hp->n_expert);
+        hp->adjugate_scale = read_float(r, "expert_group_scale", (double)NAN, -1e6, 1e6);
+        if (r->status == PI_OK) hp->n_adjugate = hp->n_expert / hp->adjugate_share;
+        if (r->status == PI_OK && hp->n_expert % hp->adjugate_share != 0) {
+            find_key(r, "experts_per_group", key);
+            fail_key(r, key, "does not divide expert_count");
+        }
+    }
     if (r->status != PI_OK) return;
     if (hp->n_expert_group > 1 &&
         (hp->n_expert % hp->n_expert_group != 0 || hp->n_group_used < 1 ||

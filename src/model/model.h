@@ -74,6 +74,9 @@ typedef struct model_hparams {
     /* Mixtures of experts. */
     int32_t n_expert, n_expert_used;      /* experts per layer; used per token; 0: dense */
     int32_t n_expert_group, n_group_used; /* experts come from the best groups only; 0: all */
+    int32_t n_adjugate;      /* adjugate experts per layer; 0: none */
+    int32_t adjugate_share;  /* experts that share one */
+    float adjugate_scale;    /* of their sum */
     expert_gating gating;
     bool expert_norm;   /* a token's weights are divided by their sum */
     float expert_scale; /* and then multiplied by this */
@@ -96,6 +99,7 @@ typedef struct model_layer_hparams {
                          head that all share; its value is part of it */
     int32_t v_dim;    /* elements of a head's value in the cache, at most head_dim. MLA: head_dim */
     int32_t kv_layer; /* the layer whose cache this layer reads: itself or an earlier one */
+    int32_t n_ff_adjugate;            /* 0: no adjugate experts */
     int32_t n_ff_expert, n_ff_shared; /* 0: none in this layer; n_ff is 0 in layers with experts */
     bool ffn_top_k; /* each gate value of a token is reduced by their mean plus ffn_cutoff standard
                        deviations, and only positive results count */

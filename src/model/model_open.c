@@ -45,6 +45,8 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_rot = m->hp.n_rots[ROPE_SET_GLOBAL],
                         .n_latent = m->hp.n_latent,
                         .n_latent_q = m->hp.n_latent_q,
+                        .n_adjugate = m->hp.n_adjugate,
+                        .n_ff_adjugate = l ? l->hp.n_ff_adjugate : 0,
                         .n_taps = m->hp.n_taps,
                         .n_conv = m->hp.n_conv,
                         .n_inner = m->hp.n_inner,
@@ -514,7 +516,10 @@ static void read_expert_widths(model *m) {
         const gguf_tensor *down = find_role(m, ROLE_EXPERT_DOWN, layer, name);
         const gguf_tensor *down_t = find_role(m, ROLE_EXPERT_DOWN_T, layer, name);
         const gguf_tensor *shared = find_role(m, ROLE_SHARED_DOWN, layer, name);
+        const gguf_tensor *adjugate = find_role(m, ROLE_ADJUGATE_DOWN, layer, name);
         if (!find_role(m, ROLE_ROUTER, layer, name)) continue;
+        if (adjugate && adjugate->dims[0] <= MODEL_MAX_DIM)
+            hp->n_ff_adjugate = (int32_t)adjugate->dims[0];
         model_bundle_width(m, layer, &hp->n_ff_expert);
         if (down && down->dims[0] <= MODEL_MAX_DIM) hp->n_ff_expert = (int32_t)down->dims[0];
         if (down_t && down_t->dims[1] <= MODEL_MAX_DIM) hp->n_ff_expert = (int32_t)down_t->dims[1];

@@ -117,7 +117,8 @@ plan_step *plan_add_normed_residual(plan *p, int layer, tensor_role weight) {
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
     const model_tensor *t = p->model->layers[layer].t;
     bool beside = post_norm == ROLE_FFN_POST_NORM && t[ROLE_FFN_POST_NORM_1].data;
-    bool early = post_norm == ROLE_FFN_POST_NORM && p->model->arch->experts_early;
+    bool early = post_norm == ROLE_FFN_POST_NORM &&
+                 (p->model->arch->experts_early || t[ROLE_ADJUGATE_DOWN].data);
     return p->model->hp.residual_scale != 1 || t[post_norm].data || beside || early;
 }
 
@@ -350,8 +351,10 @@ static int64_t width_of_pairs(int64_t n) {
 
 /* Experts' matrices have fixed places in their buffers, and separate quantized inputs. */
 static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err) {
-    for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
-        plan_experts *e = &p->experts[layer];
+    int n_layer = p->model->hp.n_layer;
+    for (int i = 0; i < 2 * n_layer; i++) { /* then adjugate experts */
+        plan_experts *e = &p->experts[i];
+        int layer = i % n_layer;
         const plan_matrix *all[] = {&e->gate, &e->up, &e->fc1, &e->down, &e->fc2};
         unsigned *const kinds[] = {&e->in_kinds, &e->in_kinds, &e->in_kinds, &e->down_kinds,
                                    &e->pred_kinds};
@@ -469,7 +472,8 @@ static pi_status allocate(const model *m, const plan_options *o, plan **out, pi_
     p->steps = mem_calloc(2 * capacity, sizeof *p->steps);
     p->matrices = mem_calloc(2 * capacity * PLAN_MAX_GROUP, sizeof *p->matrices);
     p->splits = mem_calloc(n, sizeof *p->splits);
-    p->experts = mem_calloc(n, sizeof *p->experts);
+    p->experts = mem_calloc(2 * n, sizeof *p->experts);
+    p->adjugates = p->experts ? p->experts + n : NULL;
     p->recurrent = mem_calloc(n, sizeof *p->recurrent);
     if (!p->steps || !p->matrices || !p->splits || !p->experts || !p->recurrent)
         return error_nomem(err, 2 * capacity * sizeof *p->steps, "plan");

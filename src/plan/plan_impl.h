@@ -8,7 +8,7 @@ enum {
     /* Maximum steps of one layer on one side. */
     PLAN_ATTENTION_STEPS = 23, /* includes a recurrent mixer, receiving the residual stream, an
                                   early router, norms and additions */
-    PLAN_FFN_STEPS = 29,
+    PLAN_FFN_STEPS = 36,
     PLAN_HELPER_STEPS = 8,  /* for each helper on each side */
     PLAN_EMBD_STEPS = 6,    /* embedding of a layer, and receiving it */
     PLAN_STREAM_STEPS = 10, /* prediction, correction, the low-rank branch */

@@ -168,11 +168,10 @@ static void add_attention_block(plan *p, int layer) {
 
 /* `hidden` computes the hidden vector in GATE. */
 void plan_add_down(const plan_slice *h, plan_step *hidden) {
-    const float *divisors = h->p->model->layers[h->layer].t[ROLE_FFN_ACT_SCALE].data;
     plan_step *s;
     if (h->side == SIDE_CPU) {
         s = plan_add_slice_step(h, OP_QUANTIZE, BUF_GATE);
-        if (divisors) STEP_ARGS(s, quantize)->divisors = divisors + h->first;
+        STEP_ARGS(s, quantize)->divisors = h->ffn->divisors;
     }
     s = plan_add_slice_step(h, OP_MATMUL, BUF_GATE);
     const plan_matrix whole = plan_make_matrix(h->p, h->layer, ROLE_FFN_DOWN,

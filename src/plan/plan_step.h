@@ -156,6 +156,7 @@ typedef struct plan_ffn {
     /* Activations with |f(gate)| cut_weight <= cut count as zero; cut < 0: none do. */
     float cut;
     const float *cut_weight; /* [n_ff] or NULL: 1 */
+    const float *divisors;   /* [n_ff] of the hidden vector, in dense layers; NULL: 1 */
     int n_parts;
     int64_t part_rows; /* rows of a part (the last may be shorter); a multiple of CPU_ROW_TILE */
 } plan_ffn;
@@ -214,6 +215,8 @@ typedef struct plan_experts {
     expert_gating gating;
     bool norm;                  /* weights are divided by their sum */
     float scale;                /* then they are multiplied by this */
+    int32_t share;     /* adjugate experts: number of experts that share one; 0: others */
+    int n_scored;      /* scores of the router: n_expert, or with `share` the model's experts */
     bool weigh_input;           /* weights multiply the input, not the output */
     float sum_scale;            /* of the sum */
     const int32_t *perm;        /* [n_expert] source index of each stored expert; NULL: identity */

@@ -279,12 +279,13 @@ static void check_activate(activation f, int n_cols, bool given, bool gated, boo
     assert_true(zeros < (int)n && (!by_bits || zeros > (int)n / 4));
 }
 
-/* Limits of gate and up, and the activation of gpt-oss. */
+/* Limits of gate and up with divisors, and the activation of gpt-oss. */
 static void check_clamp(int n_cols, float most, bool shifted) {
     enum { N_PAIRS = 70 };
     size_t n = (size_t)(n_cols * N_PAIRS);
     float *gate = case_random(n_cols * N_PAIRS, 6), *up = case_random(n_cols * N_PAIRS, 6);
-    float *got = case_host(n * sizeof *got);
+    float *got = case_host(n * sizeof *got), by[N_PAIRS];
+    for (int i = 0; i < N_PAIRS; i++) by[i] = 0.5f + (float)i;
     gpu_activate a = {.gate = case_upload(gate, n * sizeof *gate),
                       .up = case_upload(up, n * sizeof *up),
                       .ldg = N_PAIRS,
@@ -295,6 +296,7 @@ static void check_clamp(int n_cols, float most, bool shifted) {
                       .f = ACTIVATION_SILU,
                       .clamp = {most, shifted},
                       .cut = -1,
+                      .divisors = shifted ? NULL : case_upload(by, sizeof by),
                       .y = case_alloc(n * sizeof *got)};
     OPS->activate(the_case.stream, &a);
     case_download(got, a.y, n * sizeof *got);
@@ -302,6 +304,7 @@ static void check_clamp(int n_cols, float most, bool shifted) {
         double limit = (double)most, g = fmin((double)gate[i], limit);
         double u = fmax(-limit, fmin((double)up[i], limit)) + (shifted ? 1 : 0);
         double want = g / (1 + exp(shifted ? -1.702 * g : -g)) * u;
+        if (!shifted) want /= (double)by[i % N_PAIRS];
         case_near((double)got[i], want, fabs(want) + 0.1, 1e-5, "clamp", (int64_t)i);
     }
 }

@@ -23,7 +23,7 @@ typedef struct gpu_exec_step {
     const float *bias[PLAN_MAX_GROUP];
     const float *norm_weight, *norm_bias, *q_norm, *k_norm, *sinks, *slopes;
     gpu_mat down, fc2;
-    const float *down_bias, *score_bias, *cut_weight;
+    const float *down_bias, *score_bias, *cut_weight, *divisors;
     const uint8_t *sign;
     const float *coefficients; /* of streams */
     gpu_kv_layout kv;
@@ -51,7 +51,7 @@ typedef struct gpu_exec_cold {
     plan_matrix down;                  /* rows or columns of these neurons */
     const float *bias[PLAN_MAX_GROUP]; /* on the device, for the matrices of the step */
     const float *down_bias;            /* [n_embd] */
-    const float *cut_weight;           /* of these neurons, or NULL */
+    const float *cut_weight, *divisors; /* of these neurons, or NULL */
 } gpu_exec_cold;
 
 /* What the steps of a ubatch depend on; the rest they read from device memory. */

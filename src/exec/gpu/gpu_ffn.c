@@ -161,6 +161,7 @@ static void mask_hidden(gpu_exec *g, const plan_step *s, const plan_ffn *f, cons
                             .threshold = g->model->hp.activation_threshold,
                             .cut = cut_of(f),
                             .cut_weight = w->cut_weight,
+                            .divisors = w->divisors,
                             .bitmap = selected ? g->bits : NULL,
                             .n_words = selected ? gpu_exec_words(g, s) : 0,
                             .y = g->buf[BUF_GATE],

@@ -87,6 +87,10 @@ static pi_status upload_vectors(gpu_exec *g, gpu_exec_cold *cold, pi_error *err)
     if (status == PI_OK && f)
         status = gpu_exec_upload_floats(g, f->cut_weight, n_neurons(cold), "factors of neurons",
                                         &cold->cut_weight, err);
+    const float *divisors = g->sides->plan->ffn[cold->in->layer].divisors;
+    if (status == PI_OK)
+        status = gpu_exec_upload_floats(g, divisors, n_neurons(cold), "scales of activations",
+                                        &cold->divisors, err);
     return status;
 }
 
@@ -185,6 +189,7 @@ static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, const plan_step 
                             .threshold = g->model->hp.activation_threshold,
                             .cut = f ? f->cut : -1,
                             .cut_weight = cold->cut_weight ? cold->cut_weight + r0 : NULL,
+                            .divisors = cold->divisors ? cold->divisors + r0 : NULL,
                             .bitmap = selected ? g->bits : NULL,
                             .n_words = plan_bits_words(g->model->layers[s->layer].hp.n_ff),
                             .first_bit = selected ? f->first + r0 : 0,

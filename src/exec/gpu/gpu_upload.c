@@ -197,6 +197,13 @@ static pi_status upload_mix(gpu_exec *g, const plan_step *s, const args_mix *a, 
 
 /* ---- FFN and experts ------------------------------------------------------------------------- */
 
+static pi_status upload_ffn_in(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
+                               pi_error *err) {
+    const plan_ffn *f = &g->plan->gpu_ffn[s->layer];
+    return gpu_exec_upload_floats(g, f->divisors, f->n_ff, "scales of activations", &out->divisors,
+                                  err);
+}
+
 static pi_status upload_ffn_down(gpu_exec *g, const plan_ffn *f, gpu_exec_step *out,
                                  pi_error *err) {
     const plan_matrix *down = &f->down;
@@ -282,10 +289,10 @@ static pi_status upload_experts_down(gpu_exec *g, const plan_experts *e, gpu_exe
 static pi_status upload_route(gpu_exec *g, const plan_experts *e, gpu_exec_step *out,
                               pi_error *err) {
     const char *what = "a router";
-    pi_status status = gpu_exec_upload_floats(g, e->select_bias, e->n_expert, what,
+    pi_status status = gpu_exec_upload_floats(g, e->select_bias, e->n_scored, what,
                                               &out->select_bias, err);
     if (status != PI_OK) return status;
-    return upload_bytes(g, e->perm, (size_t)e->n_expert * sizeof *e->perm, what,
+    return upload_bytes(g, e->perm, (size_t)e->n_scored * sizeof *e->perm, what,
                         (const void **)&out->perm, err);
 }
 

@@ -19,7 +19,8 @@ static __device__ __forceinline__ float activated(const gpu_activate &a, int64_t
     float v = a.given ? gate : gpu_activation(a.f, a.threshold, gate);
     const float size = fabsf(v) * (a.cut_weight ? a.cut_weight[i] : 1.0f);
     if (size <= a.cut || !gpu_selected(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0f;
-    return a.up ? gpu_gated(a.f, v, up) : v;
+    v = a.up ? gpu_gated(a.f, v, up) : v;
+    return a.divisors ? v / a.divisors[i] : v;
 }
 
 /* A thread has four contiguous elements, so that eight lanes have a group of the int8 form. */
