@@ -403,18 +403,19 @@ typedef enum gpu_recur_kind {
 /* The recurrence of every head over its state S [head_dim][n_state]; S of head 0 is at `at`. A
  * column has decay, key, query, value v and, except for SSM, beta:
  *     S = S decay + d key, d = v or beta (v - S decay key);  y = S query (+ skip * x)
- * SSM: x = values of all heads; keys and queries of all groups; step = time steps of heads, or NULL:
- * decay = e^a, d = v. SCAN: one head, whose rows each have a step, dt_bias, skip, and an `a` for
- * each element of a key. DELTA: x = queries of all groups, keys of all groups (the kernel normalizes both), values
- * of all heads; step = alphas of heads, or (paired) `beta` holds, per group, the betas of its heads
- * and then their alphas. KDA: step = alphas [n_head][n_state]. */
+ * SSM: x = values of all heads; keys and queries of all groups; step = time steps of heads, or
+ * NULL: decay = e^a, d = v. SCAN: one head, whose rows each have a step, dt_bias, skip, and an `a`
+ * for each element of a key. DELTA: x = queries of all groups, keys of all groups (the kernel
+ * normalizes both), values of all heads; step = alphas of heads, or (paired) `beta` holds, per
+ * group, the betas of its heads and then their alphas. KDA: step = alphas [n_head][n_state]. */
 typedef struct gpu_recur {
     gpu_recur_kind kind;
     const float *x, *step, *beta;
     const float *keys, *queries; /* SSM, SCAN: [n_cols][ldk] */
     int64_t ldx, lds, ldb, ldk, ldy, at;
     const float *dt_bias; /* [n_head]; KDA: [n_head][n_state]; SCAN: [head_dim] */
-    const float *a; /* [n_head]: decay = e^(a softplus(step + dt_bias)); SCAN: [head_dim][n_state] */
+    const float
+        *a; /* [n_head]: decay = e^(a softplus(step + dt_bias)); SCAN: [head_dim][n_state] */
     const float *skip; /* [n_head], SCAN: [head_dim]; or NULL */
     int32_t n_head, n_group, head_dim, n_state, n_cols;
     bool groups_alternate, paired; /* groups_alternate: head h is in group h % n_group, else in h /
@@ -490,9 +491,9 @@ typedef struct gpu_clamp {
     bool shifted;
 } gpu_clamp;
 
-/* y = f(gate) * up / divisors for n elements; up NULL: y = f(gate) / divisors. Activations with |f(gate)| cut_weight <=
- * cut (cut < 0: none) and neurons that the column did not select become zero; a zero gives y = 0
- * for every value of up, also NaN. May run in place. */
+/* y = f(gate) * up / divisors for n elements; up NULL: y = f(gate) / divisors. Activations with
+ * |f(gate)| cut_weight <= cut (cut < 0: none) and neurons that the column did not select become
+ * zero; a zero gives y = 0 for every value of up, also NaN. May run in place. */
 typedef struct gpu_activate {
     const float *gate, *up;
     int64_t ldg, ldu, ldy, n;
@@ -634,11 +635,11 @@ typedef struct gpu_route {
     int64_t lds;
     int32_t n_expert, n_used, n_group, n_group_used, n_cols;
     gpu_gating gating;
-    bool norm;            /* divide weights by their sum */
-    float scale;          /* then multiply them by this */
-    int32_t share;        /* > 0: experts come in groups of so many; the choices are the groups of the
-                             best experts, weighted by the probability of the expert with the
-                             group's index; slots does not apply */
+    bool norm;     /* divide weights by their sum */
+    float scale;   /* then multiply them by this */
+    int32_t share; /* > 0: experts come in groups of so many; the choices are the groups of the
+                      best experts, weighted by the probability of the expert with the
+                      group's index; slots does not apply */
     const int32_t *slots; /* [n_expert] index to write in `choices`; NULL: the expert's index */
     int32_t *uses;        /* [n_expert] += number of times each was chosen; or NULL */
     uint32_t *choices;

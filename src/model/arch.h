@@ -170,8 +170,8 @@ typedef enum tensor_role {
     ROLE_ADJUGATE_GATE,
     ROLE_ADJUGATE_UP,
     ROLE_ADJUGATE_DOWN,
-    ROLE_SHARED_ROUTER,     /* weight of the shared expert: the sigmoid of this projection */
-    ROLE_SHARED_GATE,       /* the shared expert */
+    ROLE_SHARED_ROUTER, /* weight of the shared expert: the sigmoid of this projection */
+    ROLE_SHARED_GATE,   /* the shared expert */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
     ROLE_STREAM_CORRECT,       /* after a layer: how far each stream follows the computed one */
@@ -303,12 +303,12 @@ enum {
     MIXER_DELTA = 8, /* gated delta rule (Yang et al. 2024, arXiv 2412.06464) */
     MIXER_KDA = 16,  /* the delta rule with a decay per element of a key (Kimi Linear; Moonshot AI
                         2025, arXiv 2510.26692) */
-    MIXER_SCAN = 32,     /* Mamba-1 (Gu and Dao 2023, arXiv 2312.00752): every channel is a head and
-                            has a decay per element of a key; with scan_heads as in Mamba-2 */
+    MIXER_SCAN = 32, /* Mamba-1 (Gu and Dao 2023, arXiv 2312.00752): every channel is a head and
+                        has a decay per element of a key; with scan_heads as in Mamba-2 */
     MIXER_LIGHTNING = 64, /* linear attention with a constant decay per head (Lightning Attention-2;
                              Qin et al. 2024, arXiv 2401.04658) */
-    MIXER_RECURRENT =
-        MIXER_CONV | MIXER_SSM | MIXER_DELTA | MIXER_KDA | MIXER_SCAN | MIXER_LIGHTNING
+    MIXER_RECURRENT = MIXER_CONV | MIXER_SSM | MIXER_DELTA | MIXER_KDA | MIXER_SCAN |
+                      MIXER_LIGHTNING
 };
 
 /* Which layers of an architecture have which mixers, and which have an FFN. */
@@ -400,26 +400,26 @@ typedef struct arch_row {
     float post_norm_eps;    /* of post-norms; 0: as of the other norms */
     rope_kind rope;
     rope_axes axes;
-    int pos_offset;        /* rows of ROLE_POS_EMBD before position 0 */
-    bool parallel;         /* attention and FFN blocks both read the layer's input (Falcon) */
-    bool parallel_by_key;  /* the same where use_parallel_residual is true (GPT-NeoX) */
-    uint32_t mixers;       /* MIXER_*; 0: attention */
-    arch_layers layers;    /* with a recurrent mixer: which layers have it */
+    int pos_offset;         /* rows of ROLE_POS_EMBD before position 0 */
+    bool parallel;          /* attention and FFN blocks both read the layer's input (Falcon) */
+    bool parallel_by_key;   /* the same where use_parallel_residual is true (GPT-NeoX) */
+    uint32_t mixers;        /* MIXER_*; 0: attention */
+    arch_layers layers;     /* with a recurrent mixer: which layers have it */
     int attention_interval; /* LAYERS_BY_PERIOD: full_attention_interval if the key is missing */
-    bool scan_heads;       /* MIXER_SCAN: heads with a decay each (PLaMo-2) */
-    bool in_by_head;       /* rows of ROLE_SSM_IN come head by head: MIXER_SCAN's gates and inputs;
-                              MIXER_LIGHTNING's queries, keys and values */
-    bool residual_normed;  /* blocks add to the normed stream times residual_scale, not to the
-                              stream (MiniMax-01) */
-    bool gate_softplus;    /* ROLE_ATTN_GATE: softplus, not the sigmoid */
-    bool gated_queries;    /* ROLE_ATTN_Q has a gate after each head: attention's output is
-                              multiplied by its sigmoid */
-    bool groups_alternate; /* group g has heads g, g + n_group, g + 2 n_group, ... (MIXER_DELTA);
-                              otherwise adjacent heads */
-    bool ssm_unscaled;     /* "NAME.scale" of recurrent mixers is not applied, as in llama.cpp */
-    uint32_t has;          /* ARCH_* */
-    expert_gating gating;  /* unless expert_gating_func is present */
-    float shared_scale;    /* multiplies the sum of the experts and the shared expert; 0: 1 */
+    bool scan_heads;        /* MIXER_SCAN: heads with a decay each (PLaMo-2) */
+    bool in_by_head;        /* rows of ROLE_SSM_IN come head by head: MIXER_SCAN's gates and inputs;
+                               MIXER_LIGHTNING's queries, keys and values */
+    bool residual_normed;   /* blocks add to the normed stream times residual_scale, not to the
+                               stream (MiniMax-01) */
+    bool gate_softplus;     /* ROLE_ATTN_GATE: softplus, not the sigmoid */
+    bool gated_queries;     /* ROLE_ATTN_Q has a gate after each head: attention's output is
+                               multiplied by its sigmoid */
+    bool groups_alternate;  /* group g has heads g, g + n_group, g + 2 n_group, ... (MIXER_DELTA);
+                               otherwise adjacent heads */
+    bool ssm_unscaled;      /* "NAME.scale" of recurrent mixers is not applied, as in llama.cpp */
+    uint32_t has;           /* ARCH_* */
+    expert_gating gating;   /* unless expert_gating_func is present */
+    float shared_scale;     /* multiplies the sum of the experts and the shared expert; 0: 1 */
     norm_kind qk_norm; /* ROLE_ATTN_Q_NORM and K_NORM: per head (one weight for all heads or one per
                           head) or over all heads */
     int window_period; /* attention.sliding_window: the last of every window_period layers has

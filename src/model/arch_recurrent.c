@@ -125,8 +125,8 @@ static const arch_tensor mamba_tensors[] = {
 };
 
 static const arch_tensor jamba_tensors[] = {
-    GLOBAL_TENSORS, ATTN_NORM,   PROJECTIONS,      MAMBA,   MAMBA_DECAYS, MAMBA_NORMS(".weight"),
-    FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,
+    GLOBAL_TENSORS,         ATTN_NORM,   PROJECTIONS,      MAMBA,   MAMBA_DECAYS,
+    MAMBA_NORMS(".weight"), FFN_NORM(0), DENSE_LAYERS_FFN, EXPERTS,
 };
 
 /* Norms before and after each block; rows of ssm_in come head by head. */
@@ -282,16 +282,16 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ATTN_SCALE,
      TENSORS(nemotron_h_tensors)},
     {GGUF_ROW("qwen3next", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_DELTA,
-     .layers = LAYERS_BY_PERIOD, .attention_interval = 4, .gated_queries = true, .ssm_unscaled = true,
-     .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     .layers = LAYERS_BY_PERIOD, .attention_interval = 4, .gated_queries = true,
+     .ssm_unscaled = true, .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
      TENSORS(qwen3next_tensors)},
     {GGUF_ROW("qwen35", RMS, NEOX, SILU), .axes = AXES_INTERLEAVED,
-     .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .attention_interval = 4, .gated_queries = true,
-     .groups_alternate = true, .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
+     .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .attention_interval = 4,
+     .gated_queries = true, .groups_alternate = true, .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
     {GGUF_ROW("qwen35moe", RMS, NEOX, SILU), .axes = AXES_INTERLEAVED,
-     .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .attention_interval = 4, .gated_queries = true,
-     .groups_alternate = true, .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM,
-     .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
+     .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .attention_interval = 4,
+     .gated_queries = true, .groups_alternate = true, .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
 };
 
 const arch_rows arch_rows_recurrent = ARCH_ROWS(rows);

@@ -74,9 +74,9 @@ typedef struct model_hparams {
     /* Mixtures of experts. */
     int32_t n_expert, n_expert_used;      /* experts per layer; used per token; 0: dense */
     int32_t n_expert_group, n_group_used; /* experts come from the best groups only; 0: all */
-    int32_t n_adjugate;      /* adjugate experts per layer; 0: none */
-    int32_t adjugate_share;  /* experts that share one */
-    float adjugate_scale;    /* of their sum */
+    int32_t n_adjugate;                   /* adjugate experts per layer; 0: none */
+    int32_t adjugate_share;               /* experts that share one */
+    float adjugate_scale;                 /* of their sum */
     expert_gating gating;
     bool expert_norm;   /* a token's weights are divided by their sum */
     float expert_scale; /* and then multiplied by this */
@@ -86,7 +86,7 @@ typedef struct model_hparams {
     int32_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group, n_state;
     int32_t n_step_rank; /* Mamba-1: elements of the latent vector of time steps */
     bool scan_norms;     /* Mamba-1: that vector, keys and queries are normed without weights */
-    float least_decay; /* KDA: logarithm of the lower bound of decays; 0: no bound */
+    float least_decay;   /* KDA: logarithm of the lower bound of decays; 0: no bound */
     activation activation;
     float activation_threshold; /* FATReLU */
 } model_hparams;
@@ -105,7 +105,7 @@ typedef struct model_layer_hparams {
                        deviations, and only positive results count */
     float ffn_cutoff;
     float ffn_clamp; /* limit of gate and up (ARCH_FFN_CLAMP, default_swiglu_clamp); 0: none */
-    int32_t window; /* a token attends to this many positions, including its own; 0: to all */
+    int32_t window;  /* a token attends to this many positions, including its own; 0: to all */
     rope_set rope;
 } model_layer_hparams;
 

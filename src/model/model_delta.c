@@ -1,7 +1,7 @@
-/* model_delta.c: matrices of recurrent layers whose rows come head by head. Older files of Qwen3-Next
- * have queries, keys, values and gates of the delta rule in one matrix, ordered by key head, which
- * is split into the two matrices of newer files; other architectures have all their files like
- * that. Rows of one kind are not equally spaced, so they are copied. */
+/* model_delta.c: matrices of recurrent layers whose rows come head by head. Older files of
+ * Qwen3-Next have queries, keys, values and gates of the delta rule in one matrix, ordered by key
+ * head, which is split into the two matrices of newer files; other architectures have all their
+ * files like that. Rows of one kind are not equally spaced, so they are copied. */
 #include "model_delta.h"
 
 #include <string.h>

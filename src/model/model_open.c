@@ -578,8 +578,8 @@ static pi_status bind_slopes(model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
-/* Lightning attention's decay per head: e^-s, where s are ALiBi's slopes for a power of two of heads
- * (bias 8), and smaller in later layers. */
+/* Lightning attention's decay per head: e^-s, where s are ALiBi's slopes for a power of two of
+ * heads (bias 8), and smaller in later layers. */
 static pi_status bind_decays(model *m, int layer, pi_error *err) {
     int n_head = m->hp.n_ssm_head;
     size_t n_bytes = (size_t)n_head * sizeof(float);
@@ -593,8 +593,8 @@ static pi_status bind_decays(model *m, int layer, pi_error *err) {
 }
 
 static pi_status fail_layer(const model *m, int layer, const char *what, pi_error *err) {
-    return error_set(err, PI_ERR_UNSUPPORTED, "not supported: %s: layer %d: %s",
-                     gguf_path(m->file), layer, what);
+    return error_set(err, PI_ERR_UNSUPPORTED, "not supported: %s: layer %d: %s", gguf_path(m->file),
+                     layer, what);
 }
 
 /* Refuses combinations of tensors and keys that steps do not compute. */

@@ -273,7 +273,8 @@ static void add_result(plan *p, int layer) {
     if (tensors_of(p, layer)[ROLE_ADJUGATE_DOWN].data) add_adjugates(p, layer, result);
 }
 
-/* The layer's primary has all adjugate experts. They are never zero's rows: their FFNs run dense. */
+/* The layer's primary has all adjugate experts. They are never zero's rows: their FFNs run dense.
+ */
 static void describe_adjugates(const plan *p, int layer, plan_experts *e) {
     const model_hparams *hp = &p->model->hp;
     int64_t n_ff = p->model->layers[layer].hp.n_ff_adjugate;
@@ -298,8 +299,8 @@ static void describe_adjugates(const plan *p, int layer, plan_experts *e) {
     e->down = first_expert(p, layer, ROLE_ADJUGATE_DOWN, ROLE_COUNT, hp->n_embd, BUF_EXPERT_OUT);
 }
 
-/* X += the adjugate experts of the experts' sum, which is in `sum`. The router's scores are those of
- * the experts. */
+/* X += the adjugate experts of the experts' sum, which is in `sum`. The router's scores are those
+ * of the experts. */
 static void add_adjugates(plan *p, int layer, plan_buffer sum) {
     static const plan_op on_cpu[] = {OP_GROUP, OP_EXPERTS_GATHER, OP_EXPERTS_IN,
                                      OP_EXPERTS_QUANTIZE, OP_EXPERTS_DOWN};

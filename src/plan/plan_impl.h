@@ -49,8 +49,8 @@ plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight,
 plan_step *plan_add_normed_residual(plan *p, int layer, tensor_role weight);
 /* Whether the result of a block's last product is scaled or normed before it is added to X. */
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm);
-/* The buffer of an FFN's result that is scaled or normed, or of early experts, whose result is added
- * after other steps. */
+/* The buffer of an FFN's result that is scaled or normed, or of early experts, whose result is
+ * added after other steps. */
 static inline plan_buffer plan_late_result(const plan *p, plan_side side) {
     return side == SIDE_GPU || p->model->arch->experts_early ? BUF_FFN_OUT : BUF_Y;
 }

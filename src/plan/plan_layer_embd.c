@@ -49,7 +49,6 @@ void plan_add_kept_embedding(plan *p) {
 void plan_add_embedding_skip(plan *p, int layer) {
     const float *scale = p->model->layers[layer].t[ROLE_EMBD_SKIP].data;
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_ADD, layer, BUF_LAYER_EMBD);
-    *STEP_ARGS(s, add) = (args_add){.norm = {.kind = NORM_NONE, .width = p->model->hp.n_embd},
-                                    .scale = *scale,
-                                    .x_scale = 1};
+    *STEP_ARGS(s, add) = (args_add){
+        .norm = {.kind = NORM_NONE, .width = p->model->hp.n_embd}, .scale = *scale, .x_scale = 1};
 }

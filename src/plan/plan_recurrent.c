@@ -126,10 +126,8 @@ static void add_scan_inputs(plan *p, int layer) {
     bool normed = hp->scan_norms || t[ROLE_SSM_DT_NORM].data;
     for (int i = 0; i < 3 && normed; i++) { /* the last one also quantizes */
         s = plan_add_step(p, side, OP_NORM, layer, parts[i].buffer);
-        *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_RMS,
-                                          .width = n[i],
-                                          .eps = hp->norm_eps,
-                                          .weight = t[parts[i].norm].data};
+        *STEP_ARGS(s, norm) = (args_norm){
+            .kind = NORM_RMS, .width = n[i], .eps = hp->norm_eps, .weight = t[parts[i].norm].data};
         s->out = parts[i].buffer;
     }
     if (!normed) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_SSM_LATENT);

@@ -213,13 +213,13 @@ typedef struct plan_experts {
     int n_expert, n_used, n_group, n_group_used;
     int64_t n_ff;
     expert_gating gating;
-    bool norm;                  /* weights are divided by their sum */
-    float scale;                /* then they are multiplied by this */
-    int32_t share;     /* adjugate experts: number of experts that share one; 0: others */
-    int n_scored;      /* scores of the router: n_expert, or with `share` the model's experts */
-    bool weigh_input;           /* weights multiply the input, not the output */
-    float sum_scale;            /* of the sum */
-    const int32_t *perm;        /* [n_expert] source index of each stored expert; NULL: identity */
+    bool norm;           /* weights are divided by their sum */
+    float scale;         /* then they are multiplied by this */
+    int32_t share;       /* adjugate experts: number of experts that share one; 0: others */
+    int n_scored;        /* scores of the router: n_expert, or with `share` the model's experts */
+    bool weigh_input;    /* weights multiply the input, not the output */
+    float sum_scale;     /* of the sum */
+    const int32_t *perm; /* [n_expert] source index of each stored expert; NULL: identity */
     const float *select_bias;   /* added to probabilities, only for the choice */
     const float *shared_router; /* [n_embd]: multiplies the shared expert's result by sigmoid(w .
                                    y); NULL: by 1 */
@@ -297,10 +297,10 @@ typedef struct args_mix {
 typedef struct args_quantize {
     bool relu;
     const float *divisors; /* [act_width]; NULL: 1 */
-    bool layer_embd;    /* its activation is multiplied by the layer's part of BUF_LAYER_EMBD */
-    bool gated;         /* it is multiplied by the sigmoid of BUF_ATTN_GATE */
-    bool head_gates;    /* gated: one gate per head */
-    bool gate_softplus; /* gated: by the softplus, not the sigmoid */
+    bool layer_embd;       /* its activation is multiplied by the layer's part of BUF_LAYER_EMBD */
+    bool gated;            /* it is multiplied by the sigmoid of BUF_ATTN_GATE */
+    bool head_gates;       /* gated: one gate per head */
+    bool gate_softplus;    /* gated: by the softplus, not the sigmoid */
     bool received; /* `in` came with the RECEIVE before it: nothing to do where that message is in
                       int8 form (plan_message_is_q8) */
 } args_quantize;

@@ -486,7 +486,8 @@ static double product(const ff_matrix *m, const case_columns *x, bool tiles, int
 
 typedef enum { FF_SILU, FF_CLAMP, FF_LIMIT, FF_SKIP, FF_ALONE, FF_KINDS } ff_kind;
 
-/* silu(g) u, the form of gpt-oss, silu(g) u with limits, u where g exceeds a threshold, and relu(u) without a gate. */
+/* silu(g) u, the form of gpt-oss, silu(g) u with limits, u where g exceeds a threshold, and relu(u)
+ * without a gate. */
 static double hidden(ff_kind kind, double g, double u) {
     if (kind == FF_SILU) return g / (1 + exp(-g)) * u;
     if (kind == FF_SKIP) return g > 0.25 ? g * u : 0;
@@ -536,8 +537,8 @@ typedef enum { ONE_BY_ONE, IN_TILES, IN_PRECISE_TILES } in_form;
 
 static void check_in(quant_type gate_type, quant_type up_type, int n_cols, ff_kind kind,
                      bool extras, in_form form) {
-    static const activation functions[FF_KINDS] = {ACTIVATION_SILU, ACTIVATION_SILU, ACTIVATION_SILU,
-                                                   ACTIVATION_FATRELU, ACTIVATION_RELU};
+    static const activation functions[FF_KINDS] = {
+        ACTIVATION_SILU, ACTIVATION_SILU, ACTIVATION_SILU, ACTIVATION_FATRELU, ACTIVATION_RELU};
     int64_t n_in = case_width(gate_type, case_width(up_type, 96)), ldh = N_FF + 4;
     size_t n_pairs = (size_t)(n_cols * N_USED);
     ff_matrix gate = make_matrix(gate_type, n_in, extras), up = make_matrix(up_type, n_in, extras);

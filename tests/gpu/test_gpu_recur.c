@@ -249,15 +249,15 @@ static void check_recur(recur_case t) {
 
 static void test_recur(void **state) {
     (void)state;
-    check_recur((recur_case){GPU_RECUR_SSM, 4, 2, 24, 16, false, false, 0});
-    check_recur((recur_case){GPU_RECUR_SSM, 3, 1, 5, GPU_MAX_STATE, false, false, 0});
-    check_recur((recur_case){GPU_RECUR_SSM, 3, 3, 16, 16, false, false, 0, .constant = true});
-    check_recur((recur_case){GPU_RECUR_SCAN, 1, 1, 37, 16, false, false, 0});
-    check_recur((recur_case){GPU_RECUR_SCAN, 1, 1, 18, 130, false, false, 0});
-    check_recur((recur_case){GPU_RECUR_DELTA, 4, 2, 33, 128, true, false, 0});
-    check_recur((recur_case){GPU_RECUR_DELTA, 6, 2, 16, 20, false, true, 0});
-    check_recur((recur_case){GPU_RECUR_KDA, 2, 2, 17, 130, false, false, 0});
-    check_recur((recur_case){GPU_RECUR_KDA, 3, 3, 17, 128, false, false, -5});
+    check_recur((recur_case){GPU_RECUR_SSM, 4, 2, 24, 16, false, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_SSM, 3, 1, 5, GPU_MAX_STATE, false, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_SSM, 3, 3, 16, 16, false, false, 0, true});
+    check_recur((recur_case){GPU_RECUR_SCAN, 1, 1, 37, 16, false, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_SCAN, 1, 1, 18, 130, false, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_DELTA, 4, 2, 33, 128, true, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_DELTA, 6, 2, 16, 20, false, true, 0, false});
+    check_recur((recur_case){GPU_RECUR_KDA, 2, 2, 17, 130, false, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_KDA, 3, 3, 17, 128, false, false, -5, false});
 }
 
 /* ---- gates ----------------------------------------------------------------------------------- */

@@ -92,7 +92,8 @@ static void test_required(void **state) {
             assert_int_equal(recurs, arch_tensor_of(row, recurrent[k]) != NULL);
         assert_true(recurs || row->layers == LAYERS_ALIKE || row->layers == LAYERS_BY_HEADS);
         const arch_tensor *of_neurons = arch_tensor_of(row, ROLE_FFN_UP);
-        bool up = of_neurons && of_neurons->flags & TENSOR_NEURON_ROWS, experts = arch_tensor_of(row, ROLE_ROUTER);
+        bool up = of_neurons && of_neurons->flags & TENSOR_NEURON_ROWS,
+             experts = arch_tensor_of(row, ROLE_ROUTER);
         bool ffn = up || experts || arch_tensor_of(row, ROLE_FFN_GATE_UP);
         assert_true(ffn || recurs);
         if (row->gating != GATING_NONE) assert_true(experts);

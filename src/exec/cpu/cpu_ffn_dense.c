@@ -20,8 +20,8 @@ static size_t inputs_of(const cpu_exec *c, const plan_step *s, cpu_act_layout la
     return row_bytes;
 }
 
-/* Clamps gate and up. For gpt-oss it also scales them so that silu(gate) * up is its activation: x /
- * (1 + e^-ax) = silu(ax) / a. */
+/* Clamps gate and up. For gpt-oss it also scales them so that silu(gate) * up is its activation: x
+ * / (1 + e^-ax) = silu(ax) / a. */
 static void clamp_pair(float *gate, float *up, int64_t n, float limit, bool shifted) {
     const float alpha = shifted ? 1.702f : 1, shift = shifted ? 1 : 0;
     for (int64_t i = 0; i < n; i++) {

@@ -114,8 +114,8 @@ typedef struct recur_task {
     cpu_recurrence a;
 } recur_task;
 
-/* A row of SSM_CONV has values of all heads, then keys and queries of all groups (Mamba-2, lightning
- * attention), or queries, keys, values (delta rule), or only values (Mamba-1). */
+/* A row of SSM_CONV has values of all heads, then keys and queries of all groups (Mamba-2,
+ * lightning attention), or queries, keys, values (delta rule), or only values (Mamba-1). */
 static void set_ssm(recur_task *k, int t) {
     const plan_recurrent *r = k->r;
     const float *x = cpu_exec_row(k->c, BUF_SSM_CONV, k->row + t);
@@ -227,7 +227,8 @@ static void run_head(recur_task *k, const ubatch_item *item) {
     run_range(k, item, kept, item->n_tokens);
 }
 
-/* ---- channels (Mamba-1) ----------------------------------------------------------------------- */
+/* ---- channels (Mamba-1) -----------------------------------------------------------------------
+ */
 
 enum { SCAN_CHANNELS = 16, SCAN_CHAINS = 8 };
 
@@ -317,8 +318,8 @@ void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith) {
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 
-/* Mamba gates, then (Mamba-2) norms groups of heads; the delta rule norms every head, then gates; KDA
- * gates with a sigmoid, and so does lightning attention, which norms all heads together. */
+/* Mamba gates, then (Mamba-2) norms groups of heads; the delta rule norms every head, then gates;
+ * KDA gates with a sigmoid, and so does lightning attention, which norms all heads together. */
 static void gate_row(cpu_exec *c, const plan_recurrent *r, int64_t row) {
     bool first = r->mixer & (MIXER_SSM | MIXER_SCAN), all = r->mixer == MIXER_LIGHTNING;
     int64_t n = r->n_head * r->head_dim, width = first ? n / r->n_group : all ? n : r->head_dim;

@@ -47,10 +47,10 @@ static inline size_t gpu_exec_header_bytes(int n_cols) {
 
 /* The CPU's share of a layer whose primary is the GPU; all NULL if there is none. */
 typedef struct gpu_exec_cold {
-    const plan_step *in;               /* gate and up */
-    plan_matrix down;                  /* rows or columns of these neurons */
-    const float *bias[PLAN_MAX_GROUP]; /* on the device, for the matrices of the step */
-    const float *down_bias;            /* [n_embd] */
+    const plan_step *in;                /* gate and up */
+    plan_matrix down;                   /* rows or columns of these neurons */
+    const float *bias[PLAN_MAX_GROUP];  /* on the device, for the matrices of the step */
+    const float *down_bias;             /* [n_embd] */
     const float *cut_weight, *divisors; /* of these neurons, or NULL */
 } gpu_exec_cold;
 

@@ -58,8 +58,8 @@ static gpu_expert_matmul tiled_of(const gpu_exec *g, const plan_experts *e,
 }
 
 /* Sorts the pairs; then gate's activations, and their products with up. */
-static void tiled_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
-                     const gpu_exec_step *w, const gpu_exec_shape *p) {
+static void tiled_in(gpu_exec *g, const plan_step *s, const plan_experts *e, const gpu_exec_step *w,
+                     const gpu_exec_shape *p) {
     const gpu_expert_group group = {.choices = g->bits,
                                     .n_used = e->n_used,
                                     .n_own = (int32_t)e->hot,

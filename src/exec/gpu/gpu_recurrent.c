@@ -32,7 +32,7 @@ void gpu_exec_recur(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w
                     const gpu_exec_shape *p) {
     const bool scan = r->mixer == MIXER_SCAN; /* channels are rows of one head */
     const float *keys = g->buf[BUF_SSM_CONV] + r->n_head * r->head_dim;
-    const gpu_recur a = {.kind = r->channels              ? GPU_RECUR_SCAN
+    const gpu_recur a = {.kind = r->channels               ? GPU_RECUR_SCAN
                                  : r->mixer == MIXER_KDA   ? GPU_RECUR_KDA
                                  : r->mixer == MIXER_DELTA ? GPU_RECUR_DELTA
                                                            : GPU_RECUR_SSM,
@@ -73,7 +73,9 @@ void gpu_exec_gate_ssm(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step
                         .ldg = width_of(g, BUF_SSM_GATE),
                         .ldx = width_of(g, BUF_SSM_OUT),
                         .n = n,
-                        .width = first ? n / r->n_group : all ? n : r->head_dim,
+                        .width = first ? n / r->n_group
+                                 : all ? n
+                                       : r->head_dim,
                         .first = first,
                         .sigmoid = r->mixer & (MIXER_KDA | MIXER_LIGHTNING),
                         .eps = g->model->hp.norm_eps,

@@ -197,8 +197,7 @@ static pi_status upload_mix(gpu_exec *g, const plan_step *s, const args_mix *a, 
 
 /* ---- FFN and experts ------------------------------------------------------------------------- */
 
-static pi_status upload_ffn_in(gpu_exec *g, const plan_step *s, gpu_exec_step *out,
-                               pi_error *err) {
+static pi_status upload_ffn_in(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
     const plan_ffn *f = &g->plan->gpu_ffn[s->layer];
     return gpu_exec_upload_floats(g, f->divisors, f->n_ff, "scales of activations", &out->divisors,
                                   err);

@@ -309,8 +309,8 @@ static __device__ __forceinline__ float gpu_gated(activation f, float activated,
     return activated * (f == ACTIVATION_DRELU ? gpu_relu(up) : up);
 }
 
-/* Clamps gate and up. For gpt-oss it also scales them so that silu(gate) * up is its activation: x /
- * (1 + e^-ax) = silu(ax) / a. NaN stays NaN. */
+/* Clamps gate and up. For gpt-oss it also scales them so that silu(gate) * up is its activation: x
+ * / (1 + e^-ax) = silu(ax) / a. NaN stays NaN. */
 #define GPU_CLAMP_ALPHA 1.702f
 static __device__ __forceinline__ float gpu_clamp_gate(const gpu_clamp &c, float x) {
     if (c.most == 0.0f) return x;

@@ -186,9 +186,8 @@ struct tile_pairs {
                                         const row &r, float sum) const {
         const float bias = e.bias ? e.bias[expert * columns.n_out + o] : 0.0f;
         const float v = sum * r.factor + bias;
-        r.y[o] = e.result == GPU_EXPERT_GATED
-                     ? gpu_gated(e.f, r.y[o], gpu_clamp_up(e.clamp, v))
-                     : v;
+        r.y[o] = e.result == GPU_EXPERT_GATED ? gpu_gated(e.f, r.y[o], gpu_clamp_up(e.clamp, v))
+                                              : v;
     }
 };
 

@@ -40,7 +40,8 @@ static __global__ void __launch_bounds__(ACTIVATE_THREADS) activate_kernel(gpu_a
 }
 
 void gpu_op_activate(gpu_stream *s, const gpu_activate *a) {
-    assert(a->n_cols >= 1 && a->n >= 1 && (a->clamp.most == 0 || (a->up && a->f == ACTIVATION_SILU)));
+    assert(a->n_cols >= 1 && a->n >= 1 &&
+           (a->clamp.most == 0 || (a->up && a->f == ACTIVATION_SILU)));
     assert(!a->q8 || a->n % 32 == 0);
     const gpu_grid grid = {gpu_blocks(a->n, 4 * ACTIVATE_THREADS), (unsigned)a->n_cols, 1,
                            ACTIVATE_THREADS};
