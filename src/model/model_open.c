@@ -607,7 +607,7 @@ static pi_status check_layer(const model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
-/* A number per head stands for a head's weights, which are all equal. */
+/* A number per head replaces a head's weights, which are all equal. */
 static pi_status bind_head_numbers(model *m, int layer, pi_error *err) {
     model_tensor *t = &m->layers[layer].t[ROLE_ATTN_Q_NORM];
     int64_t n_head = t->n_out, dim = m->layers[layer].hp.head_dim;
