@@ -130,7 +130,7 @@ static void layout_experts(engine_context *c, scratch_layout *cv) {
     e->uses = scratch_take(cv, (size_t)c->cpu.model->hp.n_layer * n_experts, sizeof(uint64_t));
     e->seen = scratch_take(cv, (size_t)c->cpu.model->hp.n_layer * n_experts, sizeof(int32_t));
     unsigned in_kinds = 0, down_kinds = 0, pred_kinds = 0;
-    for (int i = 0; i < c->cpu.model->hp.n_layer; i++) {
+    for (int i = 0; i < 2 * c->cpu.model->hp.n_layer; i++) { /* then adjugate experts */
         in_kinds |= c->cpu.plan->experts[i].in_kinds;
         down_kinds |= c->cpu.plan->experts[i].down_kinds;
         pred_kinds |= c->cpu.plan->experts[i].pred_kinds;

@@ -91,7 +91,8 @@ static void show_input(const engine_context *c, int index) {
     const plan_step *s = &c->cpu.plan->steps[index];
     bool whole = s->op == OP_FFN_DOWN && kernel_of(c, index) == KERNEL_TILED;
     bool pairs = s->op == OP_EXPERTS_DOWN;
-    if (s->early) return;
+    const plan_experts *e = plan_experts_of(s);
+    if (s->early || (e && e->share > 0)) return;
     if (s->op != OP_MATMUL && s->op != OP_FFN_IN && s->op != OP_FFN_SPARSE &&
         s->op != OP_EXPERTS_IN && !whole && !pairs)
         return;
@@ -320,7 +321,7 @@ pi_status engine_run_layer(engine_context *c, pi_session *s, int layer, const in
                            float *x, int n_tokens, int64_t pos, pi_error *err) {
     pi_status status = check_layer(c, s, layer, n_tokens, pos, err);
     pi_input in = {.session = s, .tokens = tokens, .n_tokens = n_tokens};
-    bool embeds = layer < 0 || c->cpu.model->hp.n_embd_layer > 0;
+    bool embeds = layer < 0 || model_keeps_embedding(c->cpu.model);
     if (status == PI_OK && embeds) status = request_check_tokens(c, &in, err);
     if (status != PI_OK) return status;
     int first = 0, end = c->cpu.plan->n_steps;

@@ -381,7 +381,7 @@ typedef struct gpu_attention {
 /* Causal convolution of n channels over a session's columns: y = silu(bias + sum of tap * input),
  * with `gate` y = gate * (bias + sum of tap * input). The input is x, with `by` x * by. The last
  * tap multiplies the current column. The state at `at` is the last n_taps - 1 inputs, [n_taps -
- * 1][n]. */
+ * 1][n]; one tap has no state. */
 typedef struct gpu_conv {
     const float *x, *by, *gate; /* [n_cols][ldx, ldb, ldg]; `by` and `gate` may be NULL */
     int64_t ldx, ldb, ldg, ldy;
@@ -395,6 +395,7 @@ typedef struct gpu_conv {
 
 typedef enum gpu_recur_kind {
     GPU_RECUR_SSM,   /* Mamba-2 */
+    GPU_RECUR_SCAN,  /* Mamba-1 */
     GPU_RECUR_DELTA, /* gated delta rule */
     GPU_RECUR_KDA    /* gated delta rule with a decay per element of a key */
 } gpu_recur_kind;
@@ -402,17 +403,20 @@ typedef enum gpu_recur_kind {
 /* The recurrence of every head over its state S [head_dim][n_state]; S of head 0 is at `at`. A
  * column has decay, key, query, value v and, except for SSM, beta:
  *     S = S decay + d key, d = v or beta (v - S decay key);  y = S query (+ skip * x)
- * SSM: x = values of all heads, keys of all groups, queries of all groups; step = time steps of
- * heads. DELTA: x = queries of all groups, keys of all groups (the kernel normalizes both), values
- * of all heads; step = alphas of heads, or (paired) `beta` holds, per group, the betas of its heads
- * and then their alphas. KDA: step = alphas [n_head][n_state]. */
+ * SSM: x = values of all heads; keys and queries of all groups; step = time steps of heads, or
+ * NULL: decay = e^a, d = v. SCAN: one head, whose rows each have a step, dt_bias, skip, and an `a`
+ * for each element of a key. DELTA: x = queries of all groups, keys of all groups (the kernel
+ * normalizes both), values of all heads; step = alphas of heads, or (paired) `beta` holds, per
+ * group, the betas of its heads and then their alphas. KDA: step = alphas [n_head][n_state]. */
 typedef struct gpu_recur {
     gpu_recur_kind kind;
     const float *x, *step, *beta;
-    int64_t ldx, lds, ldb, ldy, at;
-    const float *dt_bias; /* [n_head]; KDA: [n_head][n_state] */
-    const float *a;       /* [n_head]: decay = e^(a softplus(step + dt_bias)) */
-    const float *skip;    /* [n_head] or NULL */
+    const float *keys, *queries; /* SSM, SCAN: [n_cols][ldk] */
+    int64_t ldx, lds, ldb, ldk, ldy, at;
+    const float *dt_bias; /* [n_head]; KDA: [n_head][n_state]; SCAN: [head_dim] */
+    const float
+        *a; /* [n_head]: decay = e^(a softplus(step + dt_bias)); SCAN: [head_dim][n_state] */
+    const float *skip; /* [n_head], SCAN: [head_dim]; or NULL */
     int32_t n_head, n_group, head_dim, n_state, n_cols;
     bool groups_alternate, paired; /* groups_alternate: head h is in group h % n_group, else in h /
                                       (n_head / n_group) */
@@ -482,19 +486,28 @@ typedef struct gpu_ffn_in {
     void *q8; /* [in.n_cols] int8 form of h, without a list; NULL: none */
 } gpu_ffn_in;
 
-/* y = f(gate) * up for n elements; up NULL: y = f(gate). Activations with |f(gate)| cut_weight <=
- * cut (cut < 0: none) and neurons that the column did not select become zero; a zero gives y = 0
- * for every value of up, also NaN. With up, |y| <= cut_down becomes zero. May run in place. */
+/* Limits of gate and up before SiLU(gate) * up: gate is at most `most`, up within +-most. `shifted`
+ * (gpt-oss): the result is gate / (1 + e^-1.702 gate) * (up + 1). */
+typedef struct gpu_clamp {
+    float most; /* 0: no limits */
+    bool shifted;
+} gpu_clamp;
+
+/* y = f(gate) * up / divisors for n elements; up NULL: y = f(gate) / divisors. Activations with
+ * |f(gate)| cut_weight <= cut (cut < 0: none) and neurons that the column did not select become
+ * zero; a zero gives y = 0 for every value of up, also NaN. With up, |f(gate) * up| <= cut_down
+ * becomes zero. May run in place. */
 typedef struct gpu_activate {
     const float *gate, *up;
     int64_t ldg, ldu, ldy, n;
     int32_t n_cols;
     activation f;
-    bool clamp; /* SiLU with `up`: the clamped form of gpt-oss (ARCH_FFN_CLAMP) */
-    bool given; /* `gate` already holds the activations f(gate) */
+    gpu_clamp clamp; /* SiLU with `up` */
+    bool given;      /* `gate` already holds the activations f(gate) */
     float threshold, cut;
     const float *cut_weight;    /* [n]; NULL: 1 */
     float cut_down;             /* 0: none */
+    const float *divisors;      /* [n] of y; NULL: 1 */
     const uint32_t *bitmap;     /* NULL: all neurons are selected */
     int64_t n_words, first_bit; /* element i is bit first_bit + i */
     float *y;
@@ -626,8 +639,11 @@ typedef struct gpu_route {
     int64_t lds;
     int32_t n_expert, n_used, n_group, n_group_used, n_cols;
     gpu_gating gating;
-    bool norm;            /* divide weights by their sum */
-    float scale;          /* then multiply them by this */
+    bool norm;     /* divide weights by their sum */
+    float scale;   /* then multiply them by this */
+    int32_t share; /* > 0: experts come in groups of so many; the choices are the groups of the
+                      best experts, weighted by the probability of the expert with the
+                      group's index; slots does not apply */
     const int32_t *slots; /* [n_expert] index to write in `choices`; NULL: the expert's index */
     int32_t *uses;        /* [n_expert] += number of times each was chosen; or NULL */
     uint32_t *choices;
@@ -646,7 +662,8 @@ typedef struct gpu_expert_in {
         *up_scales; /* [n_own][n], [n_own]; NULL: 0, 1 */
     const uint32_t *choices;
     gpu_input in;
-    bool weigh, skip, clamp; /* clamp: see gpu_activate */
+    bool weigh, skip;
+    gpu_clamp clamp;
     int32_t n_used, n_own, n_cols;
     activation f;
     float threshold;
@@ -765,7 +782,7 @@ typedef struct gpu_expert_matmul {
     bool precise, rounded;         /* as in gpu_matmul */
     int32_t n_used, n_own, n_cols;
     gpu_expert_result result;
-    bool clamp; /* see gpu_activate */
+    gpu_clamp clamp;
     activation f;
     float threshold;
     float *y; /* [n_cols * n_used][ldy] */

@@ -75,7 +75,9 @@ typedef enum tensor_role {
     ROLE_ATTN_K_B, /* per head: maps a query to the latent space; the transposed matrix of keys */
     ROLE_ATTN_V_B, /* per head: maps the latent vector to values */
     ROLE_ATTN_Q_NORM,
+    ROLE_ATTN_Q_NORM_BIAS, /* of norms over all heads */
     ROLE_ATTN_K_NORM,
+    ROLE_ATTN_K_NORM_BIAS,
     ROLE_ATTN_SINKS,  /* attention sink: an extra score per head */
     ROLE_ATTN_SLOPES, /* ALiBi's slope per head, computed from the hyperparameters */
     ROLE_ATTN_OUT,
@@ -101,6 +103,12 @@ typedef enum tensor_role {
     ROLE_SSM_BETA_ALPHA, /* delta rule: per group the betas of its heads, then their alphas */
     ROLE_SSM_BETA,       /* how much of a head's state is overwritten */
     ROLE_SSM_ALPHA,      /* how much of a head's state is kept */
+    ROLE_SSM_X,  /* Mamba-1: from the convolution's result to the latent vector of time steps, keys
+                    and queries; with scan_heads keys and queries come first */
+    ROLE_SSM_DT, /* Mamba-1: from that latent vector to time steps */
+    ROLE_SSM_DT_NORM, /* of the latent vector, of keys and of queries */
+    ROLE_SSM_B_NORM,
+    ROLE_SSM_C_NORM,
     ROLE_SSM_CONV,
     ROLE_SSM_CONV_K, /* KDA: the convolutions of keys and of values */
     ROLE_SSM_CONV_V,
@@ -122,6 +130,7 @@ typedef enum tensor_role {
     ROLE_FFN_GATE_BIAS,
     ROLE_FFN_UP,
     ROLE_FFN_UP_BIAS,
+    ROLE_FFN_ACT_SCALE, /* divides the hidden vector (AWQ; Lin et al. 2023, arXiv 2306.00978) */
     ROLE_FFN_DOWN,
     ROLE_FFN_DOWN_T, /* FFN_DOWN transposed: one row per neuron */
     ROLE_FFN_BUNDLE, /* rows of gate, up and DOWN_T, neuron by neuron (bundle.h); bound as separate
@@ -156,8 +165,13 @@ typedef enum tensor_role {
     ROLE_EXPERT_SIGN,
     ROLE_EXPERT_DOWN_SCALE, /* of each expert's output; also in EXPERT_DOWN's `scales` */
     ROLE_EXPERT_POST_NORM,  /* of the sum of the experts */
-    ROLE_SHARED_ROUTER,     /* weight of the shared expert: the sigmoid of this projection */
-    ROLE_SHARED_GATE,       /* the shared expert */
+    /* Adjugate experts: a group of experts shares one, which reads the sum of a token's experts
+     * (GroveMoE; Wu et al. 2025, arXiv 2508.07785). */
+    ROLE_ADJUGATE_GATE,
+    ROLE_ADJUGATE_UP,
+    ROLE_ADJUGATE_DOWN,
+    ROLE_SHARED_ROUTER, /* weight of the shared expert: the sigmoid of this projection */
+    ROLE_SHARED_GATE,   /* the shared expert */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
     ROLE_STREAM_CORRECT,       /* after a layer: how far each stream follows the computed one */
@@ -165,6 +179,8 @@ typedef enum tensor_role {
     ROLE_LAYER_EMBD_GATE,      /* its activation multiplies the per-layer embedding */
     ROLE_LAYER_EMBD_OUT,       /* projects the product to the residual stream */
     ROLE_LAYER_EMBD_POST_NORM,
+    ROLE_EMBD_SKIP,     /* a number: the layer's result is increased by the token's normed embedding
+                           times this */
     ROLE_LAYER_SCALE,   /* a number that multiplies the residual stream after the layer */
     ROLE_STREAM_UNEMBD, /* projects the other streams back before they are merged */
     ROLE_OUTPUT_NORM,
@@ -213,6 +229,8 @@ typedef enum arch_dim {
     DIM_EXPERT_FF,   /* n_ff of the layer's experts */
     DIM_EXPERT_2FF,  /* 2 * n_ff of the layer's experts */
     DIM_SHARED_FF,   /* n_ff of the layer's shared expert */
+    DIM_ADJUGATES,   /* adjugate experts */
+    DIM_ADJUGATE_FF, /* n_ff of the layer's adjugate experts */
     DIM_POS,         /* rows of the position table: from the file */
     DIM_2Q,          /* 2 * DIM_Q: queries and gates, head by head */
     DIM_LAYER_EMBD,  /* elements of a layer's embedding */
@@ -234,7 +252,11 @@ typedef enum arch_dim {
     DIM_SSM_2HEADS,      /* 2 * DIM_SSM_HEADS */
     DIM_SSM_GROUPS,      /* groups of heads that share keys and queries (Mamba-2: B and C) */
     DIM_SSM_GROUP_INNER, /* DIM_SSM_INNER / DIM_SSM_GROUPS */
-    DIM_SSM_HEAD         /* DIM_SSM_INNER / DIM_SSM_HEADS */
+    DIM_SSM_HEAD,        /* DIM_SSM_INNER / DIM_SSM_HEADS */
+    DIM_SSM_2INNER,      /* 2 * DIM_SSM_INNER */
+    DIM_SSM_STATE,       /* elements of a key */
+    DIM_SSM_RANK,        /* elements of the latent vector of time steps */
+    DIM_SSM_X            /* DIM_SSM_RANK + 2 * DIM_SSM_STATE */
 } arch_dim;
 
 /* The values of the symbolic sizes in one layer of a model. */
@@ -242,11 +264,11 @@ typedef struct arch_sizes {
     int64_t n_embd, n_vocab, n_ff, n_head, n_head_kv, head_dim, n_rot;
     int64_t q_dim, v_dim; /* of a head's query (MLA) and value; 0: head_dim */
     int64_t n_latent, n_latent_q;
-    int64_t n_expert, n_ff_expert, n_ff_shared;
+    int64_t n_expert, n_ff_expert, n_ff_shared, n_adjugate, n_ff_adjugate;
     int64_t n_layer, n_embd_layer;
     int64_t n_stream, n_laurel;
     int64_t n_index_head, index_dim;
-    int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group;
+    int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group, n_state, n_step_rank;
     int64_t n_rank, n_pos, n_bundle,
         n_profiler; /* 0: unknown; such a dimension is taken from the file */
 } arch_sizes;
@@ -281,7 +303,12 @@ enum {
     MIXER_DELTA = 8, /* gated delta rule (Yang et al. 2024, arXiv 2412.06464) */
     MIXER_KDA = 16,  /* the delta rule with a decay per element of a key (Kimi Linear; Moonshot AI
                         2025, arXiv 2510.26692) */
-    MIXER_RECURRENT = MIXER_CONV | MIXER_SSM | MIXER_DELTA | MIXER_KDA
+    MIXER_SCAN = 32, /* Mamba-1 (Gu and Dao 2023, arXiv 2312.00752): every channel is a head and
+                        has a decay per element of a key; with scan_heads as in Mamba-2 */
+    MIXER_LIGHTNING = 64, /* linear attention with a constant decay per head (Lightning Attention-2;
+                             Qin et al. 2024, arXiv 2401.04658) */
+    MIXER_RECURRENT = MIXER_CONV | MIXER_SSM | MIXER_DELTA | MIXER_KDA | MIXER_SCAN |
+                      MIXER_LIGHTNING
 };
 
 /* Which layers of an architecture have which mixers, and which have an FFN. */
@@ -291,7 +318,7 @@ typedef enum arch_layers {
                          where it is 0; without one also an FFN only where feed_forward_length is
                          positive */
     LAYERS_BY_PERIOD, /* attention where attention.recurrent_layers is false; without the key, in
-                         the last of every full_attention_interval layers (4) */
+                         the last of every full_attention_interval layers */
     LAYERS_SINGLE     /* one block per layer: the recurrent mixer where attention.head_count_kv and
                          feed_forward_length are 0, attention where only feed_forward_length is 0,
                          otherwise an FFN */
@@ -373,20 +400,26 @@ typedef struct arch_row {
     float post_norm_eps;    /* of post-norms; 0: as of the other norms */
     rope_kind rope;
     rope_axes axes;
-    int pos_offset;        /* rows of ROLE_POS_EMBD before position 0 */
-    bool parallel;         /* attention and FFN blocks both read the layer's input (Falcon) */
-    bool parallel_by_key;  /* the same where use_parallel_residual is true (GPT-NeoX) */
-    uint32_t mixers;       /* MIXER_*; 0: attention */
-    arch_layers layers;    /* with a recurrent mixer: which layers have it */
-    bool gate_softplus;    /* ROLE_ATTN_GATE: softplus, not the sigmoid */
-    bool gated_queries;    /* ROLE_ATTN_Q has a gate after each head: attention's output is
-                              multiplied by its sigmoid */
-    bool groups_alternate; /* group g has heads g, g + n_group, g + 2 n_group, ... (MIXER_DELTA);
-                              otherwise adjacent heads */
-    bool ssm_unscaled;     /* "NAME.scale" of recurrent mixers is not applied, as in llama.cpp */
-    uint32_t has;          /* ARCH_* */
-    expert_gating gating;  /* unless expert_gating_func is present */
-    float shared_scale;    /* multiplies the sum of the experts and the shared expert; 0: 1 */
+    int pos_offset;         /* rows of ROLE_POS_EMBD before position 0 */
+    bool parallel;          /* attention and FFN blocks both read the layer's input (Falcon) */
+    bool parallel_by_key;   /* the same where use_parallel_residual is true (GPT-NeoX) */
+    uint32_t mixers;        /* MIXER_*; 0: attention */
+    arch_layers layers;     /* with a recurrent mixer: which layers have it */
+    int attention_interval; /* LAYERS_BY_PERIOD: full_attention_interval if the key is missing */
+    bool scan_heads;        /* MIXER_SCAN: heads with a decay each (PLaMo-2) */
+    bool in_by_head;        /* rows of ROLE_SSM_IN come head by head: MIXER_SCAN's gates and inputs;
+                               MIXER_LIGHTNING's queries, keys and values */
+    bool residual_normed;   /* blocks add to the normed stream times residual_scale, not to the
+                               stream (MiniMax-01) */
+    bool gate_softplus;     /* ROLE_ATTN_GATE: softplus, not the sigmoid */
+    bool gated_queries;     /* ROLE_ATTN_Q has a gate after each head: attention's output is
+                               multiplied by its sigmoid */
+    bool groups_alternate;  /* group g has heads g, g + n_group, g + 2 n_group, ... (MIXER_DELTA);
+                               otherwise adjacent heads */
+    bool ssm_unscaled;      /* "NAME.scale" of recurrent mixers is not applied, as in llama.cpp */
+    uint32_t has;           /* ARCH_* */
+    expert_gating gating;   /* unless expert_gating_func is present */
+    float shared_scale;     /* multiplies the sum of the experts and the shared expert; 0: 1 */
     norm_kind qk_norm; /* ROLE_ATTN_Q_NORM and K_NORM: per head (one weight for all heads or one per
                           head) or over all heads */
     int window_period; /* attention.sliding_window: the last of every window_period layers has
@@ -418,7 +451,12 @@ typedef struct arch_row {
     float default_depth_scale;  /* residual_scale is this / sqrt(n_layer) if missing; 0: none */
     float default_logit_width;  /* logit_scale is this / n_embd if missing; 0: none */
     float default_attn_scale;   /* attention.scale if missing; 0: from head_dim */
+    bool experts_early;         /* router and experts read the layer's input, and an FFN, next to
+                                   them, the stream after attention (Arctic) */
     const char *attn_scale_key; /* another name of attention.scale */
+    float default_swiglu_clamp; /* of experts: gate is at most swiglu_clamp_exp before SiLU, up
+                                   within +- that, each layer its own; this if the key is missing;
+                                   0: no limits, and the key is not read */
     float default_temperature;  /* attention.temperature_scale if missing */
     int temperature_length;     /* ARCH_ATTN_TEMPERATURE: positions per step, in layers without
                                    rotation; 0: the original context, in all layers */

@@ -81,6 +81,35 @@ static const arch_tensor gated_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), GATED_FFN,
 };
 
+/* Norms without weights, a number per head after the norm of queries, and the normed embedding that
+ * every layer adds. */
+static const arch_tensor talkie_tensors[] = {
+    {ROLE_TOKEN_EMBD, "token_embd.weight", "model.embed_tokens.weight", {DIM_EMBD, DIM_VOCAB}, 0},
+    {ROLE_OUTPUT, "output.weight", "lm_head.weight", {DIM_EMBD, DIM_VOCAB}, TENSOR_UNSCALED},
+    OUTPUT_SKETCH,
+    BARE_NORM(ROLE_EMBD_NORM, "token_embd_norm"),
+    BARE_NORM(ROLE_OUTPUT_NORM, "output_norm"),
+    BARE_LAYER_NORM(ROLE_ATTN_NORM, "attn_norm"),
+    PROJECTIONS,
+    {ROLE_ATTN_Q_NORM,
+     "blk.%d.attn_q_norm.weight",
+     NULL,
+     {DIM_ONE, DIM_HEADS},
+     TENSOR_PER_LAYER | TENSOR_F32},
+    {ROLE_ATTN_K_NORM,
+     "blk.%d.attn_k_norm.weight",
+     NULL,
+     {DIM_HEAD, DIM_HEADS_KV},
+     TENSOR_PER_LAYER | TENSOR_F32 | TENSOR_ONES},
+    BARE_LAYER_NORM(ROLE_FFN_NORM, "ffn_norm"),
+    LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "mlp.gate_proj", DIM_EMBD, DIM_FF,
+                 TENSOR_NEURON_ROWS | TENSOR_UNSCALED),
+    LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "mlp.up_proj", DIM_EMBD, DIM_FF,
+                 TENSOR_NEURON_ROWS | TENSOR_UNSCALED),
+    FFN_DOWN,
+    PLAIN_VECTOR(ROLE_EMBD_SKIP, "layer_output_scale.weight", DIM_ONE, 0),
+};
+
 /* Gated FFN and norms of attention heads. */
 static const arch_tensor gated_head_norms_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, HEAD_NORMS(0), FFN_NORM(0), GATED_FFN,
@@ -127,6 +156,30 @@ static const arch_tensor gpt2_tensors[] = {
     FFN_NORM_BIAS(0),
     PLAIN_FFN,
     FFN_BIASES(TENSOR_OPTIONAL),
+};
+
+/* Layer norms with optional biases, optional learned positions, norms over all heads, scales of
+ * activations. */
+static const arch_tensor mpt_tensors[] = {
+    {ROLE_POS_EMBD, "position_embd.weight", NULL, {DIM_EMBD, DIM_POS}, TENSOR_OPTIONAL},
+    GLOBAL_TENSORS,
+    {ROLE_OUTPUT_NORM_BIAS,
+     "output_norm.bias",
+     NULL,
+     {DIM_EMBD, DIM_NONE},
+     TENSOR_F32 | TENSOR_OPTIONAL},
+    ATTN_NORM,
+    PLAIN_VECTOR(ROLE_ATTN_NORM_BIAS, "attn_norm.bias", DIM_EMBD, TENSOR_OPTIONAL),
+    PROJECTIONS,
+    PLAIN_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", DIM_Q, TENSOR_OPTIONAL),
+    PLAIN_VECTOR(ROLE_ATTN_Q_NORM_BIAS, "attn_q_norm.bias", DIM_Q, TENSOR_OPTIONAL),
+    PLAIN_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", DIM_KV, TENSOR_OPTIONAL),
+    PLAIN_VECTOR(ROLE_ATTN_K_NORM_BIAS, "attn_k_norm.bias", DIM_KV, TENSOR_OPTIONAL),
+    FFN_NORM(0),
+    FFN_NORM_BIAS(TENSOR_OPTIONAL),
+    PLAIN_FFN,
+    FFN_BIASES(TENSOR_OPTIONAL),
+    PLAIN_VECTOR(ROLE_FFN_ACT_SCALE, "ffn.act.scales", DIM_FF, TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
 };
 
 /* One norm for both blocks, which are parallel. */
@@ -495,6 +548,8 @@ static const arch_row rows[] = {
     {GGUF_ROW("hunyuan_vl", RMS, NEOX, SILU), .axes = AXES_SECTIONS,
      .has = ARCH_FFN_UNSCALED | ARCH_QK_NORM_LATE, .qk_norm = NORM_RMS,
      TENSORS(gated_head_norms_tensors)},
+    {GGUF_ROW("mpt", LAYER, NONE, GELU), .alibi = true, .has = ARCH_FFN_UNSCALED | ARCH_QKV_CLAMP,
+     .qk_norm = NORM_LAYER, TENSORS(mpt_tensors)},
     {GGUF_ROW("muse-glimmer", RMS, INTERLEAVED, SILU), .post_norm_eps = 1e-8f, .window_period = 4,
      .has = ARCH_FFN_UNSCALED | ARCH_LOGIT_MULTIPLIED | ARCH_LOGIT_SOFTCAP | ARCH_ROPE_WINDOWED,
      .qk_norm = NORM_RMS, TENSORS(muse_glimmer_tensors)},
@@ -512,6 +567,9 @@ static const arch_row rows[] = {
      TENSORS(plamo3_tensors)},
     {GGUF_ROW("qwen", RMS, NEOX, SILU), .ff_of_both = true,
      .has = ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(gated_tensors)},
+    {GGUF_ROW("talkie", RMS, NEOX, SILU),
+     .has = ARCH_QK_NORM_LATE | ARCH_LOGIT_MULTIPLIED | ARCH_OUT_UNBIASED, .qk_norm = NORM_RMS,
+     TENSORS(talkie_tensors)},
     {GGUF_ROW("spark2_5", RMS, NEOX, GELU), .window_period = 1, .has = ARCH_FFN_UNSCALED,
      TENSORS(spark2_5_tensors)},
 };

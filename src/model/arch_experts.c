@@ -167,6 +167,36 @@ static const arch_tensor laguna_tensors[] = {
     SHARED_EXPERT,
 };
 
+/* A dense FFN, as wide as the embedding, next to experts that read the layer's input. */
+static const arch_tensor arctic_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    FFN_NORM(0),
+    LAYER_MATRIX(ROLE_FFN_GATE, "ffn_gate", "residual_mlp.w1", DIM_EMBD, DIM_EMBD, TENSOR_UNSCALED),
+    LAYER_MATRIX(ROLE_FFN_UP, "ffn_up", "residual_mlp.w3", DIM_EMBD, DIM_EMBD, TENSOR_UNSCALED),
+    LAYER_MATRIX(ROLE_FFN_DOWN, "ffn_down", "residual_mlp.w2", DIM_EMBD, DIM_EMBD, TENSOR_UNSCALED),
+    PLAIN_VECTOR(ROLE_EXPERT_PRE_NORM, "ffn_norm_exps.weight", DIM_EMBD, 0),
+    EXPERTS,
+};
+
+#define ADJUGATE(role, name, dim_in, dim_out)                                                      \
+    {                                                                                              \
+        role, "blk.%d." name ".weight", NULL, {dim_in, dim_out, DIM_ADJUGATES},                    \
+            TENSOR_PER_LAYER | TENSOR_UNSCALED                                                     \
+    }
+static const arch_tensor grovemoe_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    HEAD_NORMS(0),
+    FFN_NORM(0),
+    EXPERTS,
+    ADJUGATE(ROLE_ADJUGATE_GATE, "ffn_gate_chexps", DIM_EMBD, DIM_ADJUGATE_FF),
+    ADJUGATE(ROLE_ADJUGATE_UP, "ffn_up_chexps", DIM_EMBD, DIM_ADJUGATE_FF),
+    ADJUGATE(ROLE_ADJUGATE_DOWN, "ffn_down_chexps", DIM_ADJUGATE_FF, DIM_EMBD),
+};
+
 static const arch_tensor latent_moe_tensors[] = {
     GLOBAL_TENSORS,   ATTN_NORM, LATENT_ATTENTION, FFN_NORM(0),
     DENSE_LAYERS_FFN, EXPERTS,   SHARED_EXPERT,
@@ -269,6 +299,16 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ROPE_LOCAL |
             ARCH_HEADS_LOCAL,
      .qk_norm = NORM_RMS, TENSORS(laguna_tensors)},
+    {GGUF_ROW("arctic", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX, .parallel = true,
+     .experts_early = true, .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_NORM | ARCH_OUT_UNBIASED,
+     TENSORS(arctic_tensors)},
+    {GGUF_ROW("grovemoe", RMS, NEOX, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     TENSORS(grovemoe_tensors)},
+    {GGUF_ROW("maple", RMS, NEOX, SILU), .gating = GATING_SOFTMAX, .window_period = 1,
+     .default_swiglu_clamp = 7,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_NORM | ARCH_ROPE_WINDOWED | ARCH_OUT_UNBIASED,
+     .qk_norm = NORM_RMS, TENSORS(moe_head_norms_tensors)},
     {GGUF_ROW("mellum", RMS, NEOX, SILU), .gating = GATING_SOFTMAX, .window_period = 4,
      .has = ARCH_EXPERT_NORM | ARCH_ROPE_LOCAL, .qk_norm = NORM_RMS,
      TENSORS(moe_head_norms_tensors)},

@@ -98,6 +98,14 @@ static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_ssm_group > 0 ? s->n_inner / s->n_ssm_group : 0;
     case DIM_SSM_HEAD:
         return s->n_ssm_head > 0 ? s->n_inner / s->n_ssm_head : 0;
+    case DIM_SSM_2INNER:
+        return 2 * s->n_inner;
+    case DIM_SSM_STATE:
+        return s->n_state;
+    case DIM_SSM_RANK:
+        return s->n_step_rank;
+    case DIM_SSM_X:
+        return s->n_step_rank + 2 * s->n_state;
     default:
         return 1;
     }
@@ -157,6 +165,10 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return 2 * s->n_ff_expert;
     case DIM_SHARED_FF:
         return s->n_ff_shared;
+    case DIM_ADJUGATES:
+        return s->n_adjugate;
+    case DIM_ADJUGATE_FF:
+        return s->n_ff_adjugate;
     case DIM_RANK:
         return s->n_rank;
     case DIM_PROFILER:
@@ -267,7 +279,9 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_ATTN_K_B] = "attn_k_b",
     [ROLE_ATTN_V_B] = "attn_v_b",
     [ROLE_ATTN_Q_NORM] = "attn_q_norm",
+    [ROLE_ATTN_Q_NORM_BIAS] = "attn_q_norm.bias",
     [ROLE_ATTN_K_NORM] = "attn_k_norm",
+    [ROLE_ATTN_K_NORM_BIAS] = "attn_k_norm.bias",
     [ROLE_ATTN_OUT] = "attn_output",
     [ROLE_ATTN_OUT_BIAS] = "attn_output.bias",
     [ROLE_INDEX_Q] = "indexer.q_proj",
@@ -283,6 +297,7 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_FFN_GATE_BIAS] = "ffn_gate.bias",
     [ROLE_FFN_UP] = "ffn_up",
     [ROLE_FFN_UP_BIAS] = "ffn_up.bias",
+    [ROLE_FFN_ACT_SCALE] = "ffn.act.scales",
     [ROLE_FFN_DOWN] = "ffn_down",
     [ROLE_FFN_DOWN_BIAS] = "ffn_down.bias",
     [ROLE_FFN_DOWN_T_BIAS] = "ffn_down_t.bias",
@@ -301,6 +316,11 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_SSM_BETA_ALPHA] = "ssm_ba",
     [ROLE_SSM_BETA] = "ssm_beta",
     [ROLE_SSM_ALPHA] = "ssm_alpha",
+    [ROLE_SSM_X] = "ssm_x",
+    [ROLE_SSM_DT] = "ssm_dt",
+    [ROLE_SSM_DT_NORM] = "ssm_dt_norm",
+    [ROLE_SSM_B_NORM] = "ssm_b_norm",
+    [ROLE_SSM_C_NORM] = "ssm_c_norm",
     [ROLE_SSM_CONV] = "ssm_conv1d",
     [ROLE_SSM_CONV_BIAS] = "ssm_conv1d.bias",
     [ROLE_SSM_DT_BIAS] = "ssm_dt.bias",
@@ -314,6 +334,7 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_EXPERT_PRE_NORM] = "pre_ffw_norm_2",
     [ROLE_EXPERT_DOWN_SCALE] = "ffn_down_exps.scale",
     [ROLE_EXPERT_POST_NORM] = "post_ffw_norm_2",
+    [ROLE_EMBD_SKIP] = "embd_skip",
     [ROLE_LAYER_SCALE] = "layer_output_scale",
     [ROLE_ROUTER_SELECT_BIAS] = "exp_probs_b.bias",
     [ROLE_EXPERT_GATE_UP] = "ffn_gate_up_exps",
@@ -330,6 +351,9 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_EXPERT_FC2] = "fc2_exps",
     [ROLE_EXPERT_FC2_BIAS] = "fc2_exps.bias",
     [ROLE_EXPERT_SIGN] = "ffn_sign_exps",
+    [ROLE_ADJUGATE_GATE] = "ffn_gate_chexps",
+    [ROLE_ADJUGATE_UP] = "ffn_up_chexps",
+    [ROLE_ADJUGATE_DOWN] = "ffn_down_chexps",
     [ROLE_SHARED_ROUTER] = "ffn_gate_inp_shexp",
     [ROLE_SHARED_GATE] = "ffn_gate_shexp",
     [ROLE_SHARED_UP] = "ffn_up_shexp",

@@ -98,6 +98,70 @@ static const arch_tensor kimi_linear_tensors[] = {
     FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,          SHARED_EXPERT,
 };
 
+/* Mamba-1. B: keys, C: queries. */
+#define MAMBA                                                                                      \
+    PLAIN_MATRIX(ROLE_SSM_IN, "ssm_in", DIM_EMBD, DIM_SSM_2INNER, 0), SSM_CONVOLUTION,             \
+        PLAIN_VECTOR(ROLE_SSM_CONV_BIAS, "ssm_conv1d.bias", DIM_CONV, TENSOR_OPTIONAL),            \
+        PLAIN_MATRIX(ROLE_SSM_X, "ssm_x", DIM_SSM_INNER, DIM_SSM_X, TENSOR_UNSCALED),              \
+        PLAIN_MATRIX(ROLE_SSM_DT, "ssm_dt", DIM_SSM_RANK, DIM_SSM_HEADS, TENSOR_UNSCALED),         \
+        PLAIN_VECTOR(ROLE_SSM_DT_BIAS, "ssm_dt.bias", DIM_SSM_HEADS, 0),                           \
+        PLAIN_VECTOR(ROLE_SSM_D, "ssm_d", DIM_SSM_HEADS, 0),                                       \
+        PLAIN_MATRIX(ROLE_SSM_OUT, "ssm_out", DIM_SSM_INNER, DIM_EMBD, 0)
+#define MAMBA_DECAYS                                                                               \
+    {                                                                                              \
+        ROLE_SSM_A, "blk.%d.ssm_a", NULL, {DIM_SSM_STATE, DIM_SSM_HEADS},                          \
+            TENSOR_PER_LAYER | TENSOR_F32                                                          \
+    }
+#define MAMBA_NORMS(ending)                                                                        \
+    PLAIN_VECTOR(ROLE_SSM_DT_NORM, "ssm_dt_norm" ending, DIM_SSM_RANK, 0),                         \
+        PLAIN_VECTOR(ROLE_SSM_B_NORM, "ssm_b_norm" ending, DIM_SSM_STATE, 0),                      \
+        PLAIN_VECTOR(ROLE_SSM_C_NORM, "ssm_c_norm" ending, DIM_SSM_STATE, 0)
+
+static const arch_tensor mamba_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    MAMBA,
+    MAMBA_DECAYS,
+};
+
+static const arch_tensor jamba_tensors[] = {
+    GLOBAL_TENSORS,         ATTN_NORM,   PROJECTIONS,      MAMBA,   MAMBA_DECAYS,
+    MAMBA_NORMS(".weight"), FFN_NORM(0), DENSE_LAYERS_FFN, EXPERTS,
+};
+
+/* Norms before and after each block; rows of ssm_in come head by head. */
+static const arch_tensor plamo2_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS_OF(DIM_VALUES, DIM_ATTN),
+    EACH_HEAD_NORMS,
+    MAMBA,
+    PLAIN_VECTOR(ROLE_SSM_A, "ssm_a", DIM_SSM_HEADS, 0),
+    MAMBA_NORMS(""),
+    FFN_NORM(0),
+    LAYER_VECTOR(ROLE_ATTN_POST_NORM, "post_attention_norm", "post_mixer_norm.weight", DIM_EMBD, 0),
+    LAYER_VECTOR(ROLE_FFN_POST_NORM, "post_ffw_norm", "post_mlp_norm.weight", DIM_EMBD, 0),
+    FUSED_FFN,
+};
+
+/* A convolution of one tap, which is 1, is only the activation. */
+static const arch_tensor minimax_01_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    PROJECTIONS,
+    PLAIN_MATRIX(ROLE_SSM_IN, "attn_qkv", DIM_EMBD, DIM_CONV, 0),
+    PLAIN_MATRIX(ROLE_SSM_GATE, "attn_gate", DIM_EMBD, DIM_SSM_INNER, 0),
+    {ROLE_SSM_CONV,
+     "blk.%d.attn_conv1d.weight",
+     NULL,
+     {DIM_TAPS, DIM_CONV},
+     TENSOR_PER_LAYER | TENSOR_F32 | TENSOR_ONES},
+    PLAIN_VECTOR(ROLE_SSM_NORM, "attn_norm_2.weight", DIM_SSM_INNER, 0),
+    PLAIN_MATRIX(ROLE_SSM_OUT, "attn_output", DIM_SSM_INNER, DIM_EMBD, 0),
+    FFN_NORM(0),
+    EXPERTS,
+};
+
 static const arch_tensor mamba2_tensors[] = {
     GLOBAL_TENSORS,
     ATTN_NORM,
@@ -189,6 +253,19 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_EXPERT_NORM |
             ARCH_QKV_BARE,
      TENSORS(kimi_linear_tensors)},
+    {GGUF_ROW("mamba", RMS, NONE, SILU), .mixers = MIXER_SCAN, TENSORS(mamba_tensors)},
+    {GGUF_ROW("jamba", RMS, NONE, SILU), .mixers = MIXER_ATTENTION | MIXER_SCAN,
+     .layers = LAYERS_BY_HEADS, .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_OUT_UNBIASED, TENSORS(jamba_tensors)},
+    {GGUF_ROW("plamo2", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_SCAN,
+     .layers = LAYERS_BY_HEADS, .scan_heads = true, .in_by_head = true, .ssm_unscaled = true,
+     .has = ARCH_FFN_UNSCALED | ARCH_QKV_BARE | ARCH_OUT_UNBIASED, .qk_norm = NORM_RMS,
+     TENSORS(plamo2_tensors)},
+    {GGUF_ROW("minimax-01", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_LIGHTNING,
+     .layers = LAYERS_BY_PERIOD, .attention_interval = 8, .in_by_head = true,
+     .residual_normed = true, .ssm_unscaled = true, .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_NORM | ARCH_RESIDUAL_SCALE | ARCH_OUT_UNBIASED,
+     TENSORS(minimax_01_tensors)},
     {GGUF_ROW("mamba2", RMS, NONE, SILU), .mixers = MIXER_SSM, TENSORS(mamba2_tensors)},
     {GGUF_ROW("granitehybrid", RMS, INTERLEAVED, SILU), .mixers = MIXER_ATTENTION | MIXER_SSM,
      .layers = LAYERS_BY_HEADS, .gating = GATING_SOFTMAX,
@@ -205,16 +282,16 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ATTN_SCALE,
      TENSORS(nemotron_h_tensors)},
     {GGUF_ROW("qwen3next", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_DELTA,
-     .layers = LAYERS_BY_PERIOD, .gated_queries = true, .ssm_unscaled = true,
-     .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     .layers = LAYERS_BY_PERIOD, .attention_interval = 4, .gated_queries = true,
+     .ssm_unscaled = true, .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
      TENSORS(qwen3next_tensors)},
     {GGUF_ROW("qwen35", RMS, NEOX, SILU), .axes = AXES_INTERLEAVED,
-     .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .gated_queries = true,
-     .groups_alternate = true, .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
+     .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .attention_interval = 4,
+     .gated_queries = true, .groups_alternate = true, .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
     {GGUF_ROW("qwen35moe", RMS, NEOX, SILU), .axes = AXES_INTERLEAVED,
-     .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .gated_queries = true,
-     .groups_alternate = true, .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM,
-     .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
+     .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .attention_interval = 4,
+     .gated_queries = true, .groups_alternate = true, .gating = GATING_SOFTMAX,
+     .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
 };
 
 const arch_rows arch_rows_recurrent = ARCH_ROWS(rows);

@@ -259,6 +259,15 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
                               "(softmax of the selected)",
                               gating, gguf_path(r->file), key);
     hp->expert_norm = arch->has & ARCH_EXPERT_NORM;
+    if (arch_tensor_of(arch, ROLE_ADJUGATE_DOWN)) {
+        hp->adjugate_share = read_int(r, "experts_per_group", 0, -1, 1, hp->n_expert);
+        hp->adjugate_scale = read_float(r, "expert_group_scale", (double)NAN, -1e6, 1e6);
+        if (r->status == PI_OK) hp->n_adjugate = hp->n_expert / hp->adjugate_share;
+        if (r->status == PI_OK && hp->n_expert % hp->adjugate_share != 0) {
+            find_key(r, "experts_per_group", key);
+            fail_key(r, key, "does not divide expert_count");
+        }
+    }
     if (r->status != PI_OK) return;
     if (hp->n_expert_group > 1 &&
         (hp->n_expert % hp->n_expert_group != 0 || hp->n_group_used < 1 ||
@@ -391,6 +400,22 @@ static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparam
             fail_key(r, key, "has an impossible number of standard deviations");
         layers[i].ffn_top_k = scale > -INFINITY;
         layers[i].ffn_cutoff = layers[i].ffn_top_k ? (float)scale : 0;
+    }
+}
+
+/* Reads the limits of gate and up: one number for all layers, or one per layer. */
+static void read_clamps(key_reader *r, const arch_row *arch, const model_hparams *hp,
+                        model_layer_hparams *layers) {
+    enum { OSS_LIMIT = 7 };
+    char key[KEY_TEXT];
+    const gguf_value *v = find_key(r, "swiglu_clamp_exp", key);
+    for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
+        double limit = arch->has & ARCH_FFN_CLAMP ? OSS_LIMIT : (double)arch->default_swiglu_clamp;
+        bool read = v && arch->default_swiglu_clamp > 0;
+        if (read && !(v->type == GGUF_ARRAY ? gguf_item_f64(v, (uint64_t)i, &limit)
+                                            : gguf_as_f64(v, &limit)))
+            fail_key(r, key, "is not a number for every layer");
+        layers[i].ffn_clamp = limit > 1e-6 ? (float)limit : 0; /* llama.cpp's least limit */
     }
 }
 
@@ -533,14 +558,14 @@ static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp)
 /* ---- layers --------------------------------------------------------------------------------- */
 
 /* Whether a layer has attention, in an architecture where layers differ by period. */
-static bool attends_by_period(key_reader *r, int layer) {
-    enum { DEFAULT_INTERVAL = 4 };
+static bool attends_by_period(key_reader *r, const arch_row *arch, int layer) {
     char key[KEY_TEXT];
     const gguf_value *v = find_key(r, "attention.recurrent_layers", key);
     int64_t recurrent;
     if (v && v->type == GGUF_ARRAY && gguf_item_i64(v, (uint64_t)layer, &recurrent))
         return recurrent == 0;
-    int32_t interval = read_int(r, "full_attention_interval", 0, DEFAULT_INTERVAL, 1, INT32_MAX);
+    int32_t interval = read_int(r, "full_attention_interval", 0, arch->attention_interval, 1,
+                                INT32_MAX);
     return (layer + 1) % interval == 0;
 }
 
@@ -555,7 +580,7 @@ static void set_parts(key_reader *r, const arch_row *arch, int layer, model_laye
     l->mixers = arch->mixers ? arch->mixers : MIXER_ATTENTION;
     l->ffn = has_ffn(arch);
     if (arch->layers == LAYERS_ALIKE) return;
-    if (arch->layers == LAYERS_BY_PERIOD) attends = attends_by_period(r, layer);
+    if (arch->layers == LAYERS_BY_PERIOD) attends = attends_by_period(r, arch, layer);
     if (arch->layers == LAYERS_BY_HEADS) attends = l->n_head_kv > 0;
     l->mixers = attends ? MIXER_ATTENTION : recurrent;
     if (!recurrent) l->ffn = l->n_ff > 0;
@@ -606,10 +631,54 @@ static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
     }
 }
 
+enum { MAX_TAPS = 64 };
+
+/* Mamba-1. Every channel is a head, or heads are as in Mamba-2 and the latent vector of time steps
+ * has a fixed size (PLaMo-2). */
+static void read_scan(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    char key[KEY_TEXT];
+    hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
+    hp->n_inner = hp->n_conv = read_int(r, "ssm.inner_size", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_state = read_int(r, "ssm.state_size", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_step_rank = read_int(r, "ssm.time_step_rank", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_ssm_head = hp->n_inner;
+    hp->n_ssm_group = 1;
+    if (arch->scan_heads) {
+        hp->n_ssm_head = hp->n_step_rank;
+        hp->n_step_rank = hp->n_embd / 16 > 64 ? hp->n_embd / 16 : 64;
+        read_int(r, "ssm.group_count", 0, 0, 0, 0);
+        if (r->status == PI_OK && hp->n_inner % hp->n_ssm_head != 0) {
+            find_key(r, "ssm.time_step_rank", key);
+            fail_key(r, key, "does not divide ssm.inner_size");
+        }
+    }
+    const gguf_value *v = find_key(r, "ssm.dt_b_c_rms", key);
+    bool own = arch_tensor_of(arch, ROLE_SSM_DT_NORM);
+    if (v && !own && r->status == PI_OK && !gguf_as_bool(v, &hp->scan_norms))
+        fail_key(r, key, "is not a bool");
+}
+
+/* Lightning attention has the heads of attention. */
+static void read_lightning(key_reader *r, model_hparams *hp) {
+    char key[KEY_TEXT];
+    int32_t n = hp->n_head ? hp->n_embd / hp->n_head : 0;
+    n = read_int(r, "attention.key_length", 0, n, 1, MODEL_MAX_HEAD_DIM);
+    if (r->status == PI_OK && (hp->n_head == 0 || hp->n_layer < 2)) {
+        find_key(r, "attention.head_count", key);
+        fail_key(r, key, "is 0 in all layers with attention");
+    }
+    hp->n_taps = 1;
+    hp->n_state = n;
+    hp->n_ssm_head = hp->n_ssm_group = hp->n_head;
+    hp->n_inner = hp->n_head * n;
+    hp->n_conv = 3 * hp->n_inner;
+}
+
 /* Reads the sizes of recurrent layers. Tensor shapes bound all of them. */
 static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *hp) {
-    enum { MAX_TAPS = 64 };
     char key[KEY_TEXT];
+    if (arch->mixers & MIXER_SCAN) read_scan(r, arch, hp);
+    if (arch->mixers & MIXER_LIGHTNING) read_lightning(r, hp);
     if (arch->mixers & MIXER_CONV) {
         hp->n_taps = read_int(r, "shortconv.l_cache", 0, -1, 2, MAX_TAPS);
         hp->n_conv = hp->n_embd;
@@ -751,6 +820,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     if (layers) read_patterns(&r, arch, hp, layers);
     if (layers) read_shared_kv(&r, arch, hp, layers);
     if (layers) read_cutoffs(&r, arch, hp, layers);
+    if (layers) read_clamps(&r, arch, hp, layers);
     if (layers) check_indexer(&r, hp, layers);
     read_activation(&r, arch, hp);
     return r.status;

@@ -74,6 +74,9 @@ typedef struct model_hparams {
     /* Mixtures of experts. */
     int32_t n_expert, n_expert_used;      /* experts per layer; used per token; 0: dense */
     int32_t n_expert_group, n_group_used; /* experts come from the best groups only; 0: all */
+    int32_t n_adjugate;                   /* adjugate experts per layer; 0: none */
+    int32_t adjugate_share;               /* experts that share one */
+    float adjugate_scale;                 /* of their sum */
     expert_gating gating;
     bool expert_norm;   /* a token's weights are divided by their sum */
     float expert_scale; /* and then multiplied by this */
@@ -81,7 +84,9 @@ typedef struct model_hparams {
      * n_taps - 1 inputs; then (except for MIXER_CONV) n_ssm_head heads, each with a state of
      * [n_inner / n_ssm_head][n_state]. 0: the model has none. */
     int32_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group, n_state;
-    float least_decay; /* KDA: logarithm of the lower bound of decays; 0: no bound */
+    int32_t n_step_rank; /* Mamba-1: elements of the latent vector of time steps */
+    bool scan_norms;     /* Mamba-1: that vector, keys and queries are normed without weights */
+    float least_decay;   /* KDA: logarithm of the lower bound of decays; 0: no bound */
     activation activation;
     float activation_threshold; /* FATReLU */
 } model_hparams;
@@ -94,11 +99,13 @@ typedef struct model_layer_hparams {
                          head that all share; its value is part of it */
     int32_t v_dim;    /* elements of a head's value in the cache, at most head_dim. MLA: head_dim */
     int32_t kv_layer; /* the layer whose cache this layer reads: itself or an earlier one */
+    int32_t n_ff_adjugate;            /* 0: no adjugate experts */
     int32_t n_ff_expert, n_ff_shared; /* 0: none in this layer; n_ff is 0 in layers with experts */
     bool ffn_top_k; /* each gate value of a token is reduced by their mean plus ffn_cutoff standard
                        deviations, and only positive results count */
     float ffn_cutoff;
-    int32_t window; /* a token attends to this many positions, including its own; 0: to all */
+    float ffn_clamp; /* limit of gate and up (ARCH_FFN_CLAMP, default_swiglu_clamp); 0: none */
+    int32_t window;  /* a token attends to this many positions, including its own; 0: to all */
     rope_set rope;
 } model_layer_hparams;
 
@@ -269,6 +276,10 @@ bool model_has_local_rope(const model *m);
 /* Whether layers with RoPE norm the heads of Q and K without weights. */
 static inline bool model_has_bare_qk_norm(const model *m) {
     return m->arch->has & ARCH_BARE_QK_NORM && m->hp.n_expert != m->arch->unnormed_experts;
+}
+/* Whether layers read vectors that are computed from the token's embedding before the first one. */
+static inline bool model_keeps_embedding(const model *m) {
+    return m->hp.n_embd_layer > 0 || arch_tensor_of(m->arch, ROLE_EMBD_SKIP);
 }
 /* Whether the model's RoPE scaling applies to layers with this set. */
 static inline bool model_scales_rope(const model *m, rope_set set) {

@@ -45,11 +45,15 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_rot = m->hp.n_rots[ROPE_SET_GLOBAL],
                         .n_latent = m->hp.n_latent,
                         .n_latent_q = m->hp.n_latent_q,
+                        .n_adjugate = m->hp.n_adjugate,
+                        .n_ff_adjugate = l ? l->hp.n_ff_adjugate : 0,
                         .n_taps = m->hp.n_taps,
                         .n_conv = m->hp.n_conv,
                         .n_inner = m->hp.n_inner,
                         .n_ssm_head = m->hp.n_ssm_head,
                         .n_ssm_group = m->hp.n_ssm_group,
+                        .n_state = m->hp.n_state,
+                        .n_step_rank = m->hp.n_step_rank,
                         .n_rank = l ? rank_of(m, l) : m->t[ROLE_OUTPUT_FC1].n_out};
     return arch_dim_size(dim, &sizes);
 }
@@ -512,7 +516,10 @@ static void read_expert_widths(model *m) {
         const gguf_tensor *down = find_role(m, ROLE_EXPERT_DOWN, layer, name);
         const gguf_tensor *down_t = find_role(m, ROLE_EXPERT_DOWN_T, layer, name);
         const gguf_tensor *shared = find_role(m, ROLE_SHARED_DOWN, layer, name);
+        const gguf_tensor *adjugate = find_role(m, ROLE_ADJUGATE_DOWN, layer, name);
         if (!find_role(m, ROLE_ROUTER, layer, name)) continue;
+        if (adjugate && adjugate->dims[0] <= MODEL_MAX_DIM)
+            hp->n_ff_adjugate = (int32_t)adjugate->dims[0];
         model_bundle_width(m, layer, &hp->n_ff_expert);
         if (down && down->dims[0] <= MODEL_MAX_DIM) hp->n_ff_expert = (int32_t)down->dims[0];
         if (down_t && down_t->dims[1] <= MODEL_MAX_DIM) hp->n_ff_expert = (int32_t)down_t->dims[1];
@@ -571,6 +578,50 @@ static pi_status bind_slopes(model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
+/* Lightning attention's decay per head: e^-s, where s are ALiBi's slopes for a power of two of
+ * heads (bias 8), and smaller in later layers. */
+static pi_status bind_decays(model *m, int layer, pi_error *err) {
+    int n_head = m->hp.n_ssm_head;
+    size_t n_bytes = (size_t)n_head * sizeof(float);
+    if (!(m->layers[layer].hp.mixers & MIXER_LIGHTNING)) return PI_OK;
+    float *decays = arena_alloc(&m->arena, n_bytes);
+    if (!decays) return error_nomem(err, n_bytes, "decays");
+    float by = (float)(1 - (double)layer / (m->hp.n_layer - 1) + 1e-5);
+    for (int h = 0; h < n_head; h++) decays[h] = -by * exp2f(-8 * (float)(h + 1) / (float)n_head);
+    m->layers[layer].t[ROLE_SSM_A] = vector_view(decays, n_head);
+    return PI_OK;
+}
+
+static pi_status fail_layer(const model *m, int layer, const char *what, pi_error *err) {
+    return error_set(err, PI_ERR_UNSUPPORTED, "not supported: %s: layer %d: %s", gguf_path(m->file),
+                     layer, what);
+}
+
+/* Refuses combinations of tensors and keys that steps do not compute. */
+static pi_status check_layer(const model *m, int layer, pi_error *err) {
+    const model_tensor *t = m->layers[layer].t;
+    if (m->hp.qkv_clamp > 0 && t[ROLE_ATTN_Q_NORM].data)
+        return fail_layer(m, layer, "clamped queries and keys that are also normed", err);
+    if (t[ROLE_FFN_ACT_SCALE].data && !t[ROLE_FFN_DOWN].data)
+        return fail_layer(m, layer, "scales of activations in a prepared model", err);
+    return PI_OK;
+}
+
+/* A number per head replaces a head's weights, which are all equal. */
+static pi_status bind_head_numbers(model *m, int layer, pi_error *err) {
+    model_tensor *t = &m->layers[layer].t[ROLE_ATTN_Q_NORM];
+    int64_t n_head = t->n_out, dim = m->layers[layer].hp.head_dim;
+    size_t n_bytes = (size_t)(n_head * dim) * sizeof(float);
+    if (!t->data || t->n_in > 1) return PI_OK;
+    const float *numbers = t->data;
+    float *weights = arena_alloc(&m->arena, n_bytes);
+    if (!weights) return error_nomem(err, n_bytes, "norms of heads");
+    for (int64_t i = 0; i < n_head * dim; i++) weights[i] = numbers[i / dim];
+    *t = vector_view(weights, dim);
+    t->n_out = n_head;
+    return PI_OK;
+}
+
 static pi_status bind_all(model *m, pi_error *err) {
     read_expert_widths(m);
     for (int i = 0; i < m->arch->n_tensors; i++) {
@@ -586,7 +637,10 @@ static pi_status bind_all(model *m, pi_error *err) {
         pi_status status = bind_bundle(m, BUNDLE_NEURONS, layer, err);
         if (status == PI_OK) status = bind_bundle(m, BUNDLE_EXPERTS, layer, err);
         if (status == PI_OK) status = bind_slopes(m, layer, err);
+        if (status == PI_OK) status = bind_head_numbers(m, layer, err);
+        if (status == PI_OK) status = bind_decays(m, layer, err);
         if (status == PI_OK) status = check_experts(m, layer, err);
+        if (status == PI_OK) status = check_layer(m, layer, err);
         if (status == PI_OK) status = model_bind_latent(m, layer, err);
         if (status == PI_OK) status = model_bind_delta(m, layer, err);
         if (status != PI_OK) return status;

@@ -63,7 +63,7 @@ static void list_step(matrix_list *l, const plan_step *s) {
     const plan_ffn *f = plan_ffn_of(s);
     const plan_experts *e = plan_experts_of(s);
     if (f) list_matrix(l, &f->down);
-    if (!e) return;
+    if (!e || e->share > 0) return; /* adjugate experts stay */
     list_matrix(l, &e->gate);
     list_matrix(l, &e->up);
     list_matrix(l, &e->down);

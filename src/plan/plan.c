@@ -81,8 +81,8 @@ plan_message plan_add_message(plan *p, plan_side from, int layer, plan_buffer in
 plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first) {
     plan_side to = from == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
     bool late = plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
-    plan_message m = plan_add_message(p, from, layer, late ? plan_late_result(from) : BUF_X,
-                                      late ? plan_late_result(to) : BUF_X);
+    plan_message m = plan_add_message(p, from, layer, late ? plan_late_result(p, from) : BUF_X,
+                                      late ? plan_late_result(p, to) : BUF_X);
     STEP_ARGS(m.receive, message)->answer = true;
     STEP_ARGS(m.receive, message)->add_to_out = !late || !first;
     return m;
@@ -105,10 +105,21 @@ plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight,
     return s;
 }
 
+plan_step *plan_add_normed_residual(plan *p, int layer, tensor_role weight) {
+    plan_side side = p->splits[layer].primary;
+    plan_add_norm(p, side, layer, weight, ROLE_ATTN_NORM_BIAS)->out = BUF_X;
+    plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_X);
+    *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_NONE, .width = p->model->hp.n_embd};
+    s->out = BUF_Y;
+    return s;
+}
+
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
     const model_tensor *t = p->model->layers[layer].t;
     bool beside = post_norm == ROLE_FFN_POST_NORM && t[ROLE_FFN_POST_NORM_1].data;
-    return p->model->hp.residual_scale != 1 || t[post_norm].data || beside;
+    bool early = post_norm == ROLE_FFN_POST_NORM &&
+                 (p->model->arch->experts_early || t[ROLE_ADJUGATE_DOWN].data);
+    return p->model->hp.residual_scale != 1 || t[post_norm].data || beside || early;
 }
 
 plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
@@ -120,6 +131,10 @@ plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
         .norm = norm_by(p, normed ? &p->model->layers[layer].t[post_norm] : &none, NULL),
         .scale = p->model->hp.residual_scale,
         .x_scale = 1};
+    if (p->model->arch->residual_normed) { /* the stream is scaled instead */
+        STEP_ARGS(s, add)->x_scale = p->model->hp.residual_scale;
+        STEP_ARGS(s, add)->scale = 1 / p->model->hp.residual_scale;
+    }
     if (p->model->arch->post_norm_eps > 0)
         STEP_ARGS(s, add)->norm.eps = p->model->arch->post_norm_eps;
     return s;
@@ -203,7 +218,7 @@ static void move_to_peer(plan *p, int from, int to, int layer) {
 static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
     int device = plan_device_of(p, layer);
     const plan_buffer x = plan_residual(p);
-    bool embeddings = p->model->hp.n_embd_layer > 0 && to == SIDE_GPU;
+    bool embeddings = model_keeps_embedding(p->model) && to == SIDE_GPU;
     if (at.side == SIDE_GPU && to == SIDE_CPU) {
         plan_message m = plan_add_message(p, SIDE_GPU, layer, x, x);
         m.send->device = m.receive->device = at.device;
@@ -227,7 +242,10 @@ static void add_all(plan *p, const plan_options *options) {
                                       &p->model->t[ROLE_EMBD_NORM_BIAS]);
         s->out = BUF_X;
     }
-    if (p->model->hp.n_embd_layer > 0) plan_add_layer_embeddings(p);
+    if (p->model->hp.n_embd_layer > 0)
+        plan_add_layer_embeddings(p);
+    else if (model_keeps_embedding(p->model))
+        plan_add_kept_embedding(p);
     if (plan_has_streams(p)) plan_add_spread(p);
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
         at = move_stream(p, at, p->splits[layer].primary, layer);
@@ -333,8 +351,10 @@ static int64_t width_of_pairs(int64_t n) {
 
 /* Experts' matrices have fixed places in their buffers, and separate quantized inputs. */
 static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err) {
-    for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
-        plan_experts *e = &p->experts[layer];
+    int n_layer = p->model->hp.n_layer;
+    for (int i = 0; i < 2 * n_layer; i++) { /* then adjugate experts */
+        plan_experts *e = &p->experts[i];
+        int layer = i % n_layer;
         const plan_matrix *all[] = {&e->gate, &e->up, &e->fc1, &e->down, &e->fc2};
         unsigned *const kinds[] = {&e->in_kinds, &e->in_kinds, &e->in_kinds, &e->down_kinds,
                                    &e->pred_kinds};
@@ -388,6 +408,7 @@ static void set_widths(plan *p, plan_side side) {
         if (s->out == BUF_FFN_OUT) widen(width, BUF_FFN_OUT, p->model->hp.n_embd);
         if (s->out == BUF_STREAMS || s->op == OP_PREDICT)
             widen(width, BUF_STREAMS, plan_residual_width(p->model));
+        if (s->op == OP_NORM) widen(width, s->out, STEP_ARGS(s, norm)->width);
         if (s->out == BUF_LAYER_EMBD) widen(width, BUF_LAYER_EMBD, p->width[BUF_LAYER_EMBD]);
         if (s->op == OP_CONV) {
             const plan_recurrent *mixer = STEP_ARGS(s, recurrent)->mixer;
@@ -451,7 +472,8 @@ static pi_status allocate(const model *m, const plan_options *o, plan **out, pi_
     p->steps = mem_calloc(2 * capacity, sizeof *p->steps);
     p->matrices = mem_calloc(2 * capacity * PLAN_MAX_GROUP, sizeof *p->matrices);
     p->splits = mem_calloc(n, sizeof *p->splits);
-    p->experts = mem_calloc(n, sizeof *p->experts);
+    p->experts = mem_calloc(2 * n, sizeof *p->experts);
+    p->adjugates = p->experts ? p->experts + n : NULL;
     p->recurrent = mem_calloc(n, sizeof *p->recurrent);
     if (!p->steps || !p->matrices || !p->splits || !p->experts || !p->recurrent)
         return error_nomem(err, 2 * capacity * sizeof *p->steps, "plan");
@@ -482,7 +504,7 @@ static void merge_norms(plan *p, uint32_t devices) {
     for (int i = 0; i + 1 < p->n_gpu_steps; i++) {
         plan_step *s = &p->gpu_steps[i], *next = s + 1;
         if (!(devices >> s->device & 1) || next->device != s->device || !completes_x(s)) continue;
-        if (next->op != OP_NORM || next->in != BUF_X) continue;
+        if (next->op != OP_NORM || next->in != BUF_X || next->out != BUF_Y) continue;
         s->norms = true;
         next->kernel[FORM_ONE] = KERNEL_SKIP;
     }

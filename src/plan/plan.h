@@ -117,6 +117,7 @@ typedef struct plan {
     plan_ffn *ffn;                /* [n_layer] */
     plan_ffn *gpu_ffn;            /* [n_devices][n_layer]; in a part [n_layer] */
     plan_experts *experts;        /* [n_layer] */
+    plan_experts *adjugates;      /* [n_layer] adjugate experts, behind `experts` */
     int n_expert, n_expert_used;  /* 0: no layer has experts */
     uint64_t expert_bytes;        /* bytes of all experts of all layers */
     plan_recurrent *recurrent;    /* [n_layer] */

@@ -98,6 +98,7 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
                         .gating = hp->gating,
                         .norm = hp->expert_norm,
                         .scale = hp->expert_scale,
+                        .n_scored = hp->n_expert,
                         .weigh_input = p->model->arch->has & ARCH_EXPERT_INPUT,
                         .sum_scale = scaled ? p->model->arch->shared_scale : 1,
                         .perm = p->model->layers[layer].sparse.expert_perm,
@@ -170,15 +171,19 @@ static uint64_t bytes_of_all(const plan_experts *e) {
     return (in + e->down.w.row_bytes * (uint64_t)e->down.w.n_out) * (uint64_t)e->n_expert;
 }
 
-static plan_step *add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
+static plan_step *add_step_of(plan *p, plan_side side, plan_op op, int layer, plan_buffer in,
+                              const plan_experts *e) {
     plan_step *s = plan_add_step(p, side, op, layer, in);
-    STEP_ARGS(s, experts)->experts = &p->experts[layer];
+    STEP_ARGS(s, experts)->experts = e;
     return s;
 }
 
+static plan_step *add_step(plan *p, plan_side side, plan_op op, int layer, plan_buffer in) {
+    return add_step_of(p, side, op, layer, in, &p->experts[layer]);
+}
+
 /* The GPU's experts read the quantized input in all forms. */
-static void quantize_for_gpu(plan *p, int layer, plan_step *s) {
-    const plan_experts *e = &p->experts[layer];
+static void quantize_for_gpu(const plan *p, const plan_experts *e, plan_step *s) {
     plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
     s->act_width = p->model->hp.n_embd;
     if (gpu_type_wants_q8(e->up.w.type) || gpu_type_wants_q8(e->gate.w.type))
@@ -186,19 +191,19 @@ static void quantize_for_gpu(plan *p, int layer, plan_step *s) {
 }
 
 /* The step that quantizes the experts' input on a device. */
-static void set_input(plan *p, plan_side side, int layer, plan_step *s) {
+static void set_input(const plan *p, plan_side side, plan_experts *e, plan_step *s) {
     if (side == SIDE_GPU) {
-        quantize_for_gpu(p, layer, s);
+        quantize_for_gpu(p, e, s);
     } else {
         s->act_width = p->model->hp.n_embd;
-        p->experts[layer].norm_step = s;
+        e->norm_step = s;
     }
 }
 
 static void add_sum(plan *p, plan_side side, int layer) {
     plan_step *s = add_step(p, side, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
     s->add_to_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
-    s->out = s->add_to_x ? BUF_X : plan_late_result(side);
+    s->out = s->add_to_x ? BUF_X : plan_late_result(p, side);
 }
 
 static void add_cpu_experts(plan *p, int layer) {
@@ -245,16 +250,19 @@ static void add_arrival(plan *p, plan_side primary, plan_side secondary, int lay
     send->bits = receive->bits = true;
     send->experts = receive->experts = &p->experts[layer];
     receive->clear_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
-    set_input(p, secondary, layer,
+    set_input(p, secondary, &p->experts[layer],
               secondary == SIDE_GPU ? m.receive
                                     : plan_add_step(p, secondary, OP_QUANTIZE, layer, BUF_Y));
     if (secondary == SIDE_CPU) add_step(p, secondary, OP_ROUTE, layer, BUF_ROUTER);
 }
 
+static void add_adjugates(plan *p, int layer, plan_buffer sum);
+
 /* Adds the remaining parts to X: the sum of the experts, and the parallel FFN. */
 static void add_result(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
-    plan_buffer result = plan_late_result(primary);
+    plan_buffer result = plan_late_result(p, primary);
+    if (p->model->arch->experts_early) return; /* plan_add_beside_early */
     if (has_beside(p, layer)) {
         plan_step *s = plan_add_addition(p, primary, layer, result, ROLE_EXPERT_POST_NORM);
         STEP_ARGS(s, add)->scale = 1;
@@ -262,6 +270,67 @@ static void add_result(plan *p, int layer) {
     }
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
         plan_add_addition(p, primary, layer, result, ROLE_FFN_POST_NORM);
+    if (tensors_of(p, layer)[ROLE_ADJUGATE_DOWN].data) add_adjugates(p, layer, result);
+}
+
+/* The layer's primary has all adjugate experts. They are never zero's rows: their FFNs run dense.
+ */
+static void describe_adjugates(const plan *p, int layer, plan_experts *e) {
+    const model_hparams *hp = &p->model->hp;
+    int64_t n_ff = p->model->layers[layer].hp.n_ff_adjugate;
+    plan_side side = p->splits[layer].primary;
+    *e = (plan_experts){.mode = PI_MODE_DENSE,
+                        .hot = side == SIDE_GPU ? hp->n_adjugate : 0,
+                        .primary = side,
+                        .n_expert = hp->n_adjugate,
+                        .n_used = hp->n_expert_used < hp->n_adjugate ? hp->n_expert_used
+                                                                     : hp->n_adjugate,
+                        .share = hp->adjugate_share,
+                        .n_scored = hp->n_expert,
+                        .n_ff = n_ff,
+                        .up_rows = n_ff,
+                        .gating = hp->gating,
+                        .norm = hp->expert_norm,
+                        .scale = hp->expert_scale,
+                        .sum_scale = hp->adjugate_scale,
+                        .perm = p->model->layers[layer].sparse.expert_perm};
+    e->gate = first_expert(p, layer, ROLE_ADJUGATE_GATE, ROLE_COUNT, n_ff, BUF_EXPERT_GATE);
+    e->up = first_expert(p, layer, ROLE_ADJUGATE_UP, ROLE_COUNT, n_ff, BUF_EXPERT_UP);
+    e->down = first_expert(p, layer, ROLE_ADJUGATE_DOWN, ROLE_COUNT, hp->n_embd, BUF_EXPERT_OUT);
+}
+
+/* X += the adjugate experts of the experts' sum, which is in `sum`. The router's scores are those
+ * of the experts. */
+static void add_adjugates(plan *p, int layer, plan_buffer sum) {
+    static const plan_op on_cpu[] = {OP_GROUP, OP_EXPERTS_GATHER, OP_EXPERTS_IN,
+                                     OP_EXPERTS_QUANTIZE, OP_EXPERTS_DOWN};
+    static const plan_op on_gpu[] = {OP_EXPERTS_IN, OP_EXPERTS_DOWN};
+    plan_experts *e = &p->adjugates[layer];
+    plan_side side = p->splits[layer].primary;
+    bool gpu = side == SIDE_GPU;
+    describe_adjugates(p, layer, e);
+    plan_step *s = plan_add_step(p, side, OP_NORM, layer, sum);
+    *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_NONE, .width = p->model->hp.n_embd};
+    s->out = BUF_Y;
+    set_input(p, side, e, s);
+    add_step_of(p, side, OP_ROUTE, layer, BUF_ROUTER, e);
+    for (size_t i = 0; i < (gpu ? sizeof on_gpu : sizeof on_cpu) / sizeof *on_cpu; i++) {
+        plan_op op = gpu ? on_gpu[i] : on_cpu[i];
+        bool hidden = op == OP_EXPERTS_QUANTIZE || op == OP_EXPERTS_DOWN;
+        add_step_of(p, side, op, layer, hidden ? BUF_EXPERT_GATE : BUF_Y, e);
+    }
+    s = add_step_of(p, side, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT, e);
+    s->add_to_x = true;
+    s->out = BUF_X;
+    p->expert_bytes += bytes_of_all(e);
+}
+
+void plan_add_beside_early(plan *p, int layer) {
+    plan_side primary = p->splits[layer].primary;
+    plan_add_norm(p, primary, layer, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
+    add_shared(p, layer, ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_FFN_DOWN);
+    plan_add_addition(p, primary, layer, BUF_SHARED, ROLE_COUNT);
+    plan_add_addition(p, primary, layer, plan_late_result(p, primary), ROLE_COUNT);
 }
 
 void plan_prefetch_experts(plan *p, int layer) {
@@ -290,7 +359,9 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
         p->max_part_rows = PLAN_FFN_PART_ROWS;
     if (has_beside(p, layer)) add_beside(p, layer);
     if (scaled) add_scaled_router(p, layer);
-    set_input(p, primary, layer, add_input_norm(p, layer));
+    set_input(p, primary, e,
+              p->model->arch->residual_normed ? plan_add_normed_residual(p, layer, ROLE_FFN_NORM)
+                                              : add_input_norm(p, layer));
     if (!early && !scaled) plan_add_router(p, layer, BUF_Y);
     add_step(p, primary, OP_ROUTE, layer, BUF_ROUTER);
     if (e->split) add_arrival(p, primary, secondary, layer);

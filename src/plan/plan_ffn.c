@@ -128,6 +128,8 @@ static void describe(const plan_slice *h, pi_mode mode) {
     plan_ffn *ffn = h->ffn;
     *ffn = (plan_ffn){.mode = mode, .first = h->first, .n_ff = h->n, .cut = 0};
     ffn->given = has_cutoff(h);
+    if (l->t[ROLE_FFN_ACT_SCALE].data)
+        ffn->divisors = (const float *)l->t[ROLE_FFN_ACT_SCALE].data + h->first;
     if (mode == PI_MODE_DENSE) ffn->cut = -1;
     if (mode == PI_MODE_THRESHOLD) {
         ffn->cut = l->sparse.cut;
@@ -144,10 +146,11 @@ static void describe(const plan_slice *h, pi_mode mode) {
         h->p->max_part_rows = ffn->part_rows;
 }
 
-/* Kernels for selected neurons support neither scales nor clamped pairs: with these, all neurons
- * are computed. */
+/* Kernels for selected neurons support neither scales, clamped pairs nor divisors: with these, all
+ * neurons are computed. */
 static bool is_plain(const plan *p, const plan_step *s) {
-    bool plain = !(p->model->arch->has & ARCH_FFN_CLAMP);
+    const model_layer *l = &p->model->layers[s->layer];
+    bool plain = l->hp.ffn_clamp == 0 && !l->t[ROLE_FFN_ACT_SCALE].data;
     for (int k = 0; k < s->n_matrices; k++) plain = plain && s->matrix[k].scale == 1;
     return plain;
 }
@@ -190,7 +193,7 @@ void plan_add_sparse_neurons(const plan_slice *h) {
     }
     STEP_ARGS(s, ffn)->ffn = h->ffn;
     s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
-    s->out = s->add_to_x ? BUF_X : plan_late_result(h->side);
+    s->out = s->add_to_x ? BUF_X : plan_late_result(h->p, h->side);
     s->weight_bytes = h->ffn->down.row_size * (uint64_t)h->ffn->n_ff;
 }
 

@@ -8,7 +8,7 @@ enum {
     /* Maximum steps of one layer on one side. */
     PLAN_ATTENTION_STEPS = 23, /* includes a recurrent mixer, receiving the residual stream, an
                                   early router, norms and additions */
-    PLAN_FFN_STEPS = 29,
+    PLAN_FFN_STEPS = 36,
     PLAN_HELPER_STEPS = 8,  /* for each helper on each side */
     PLAN_EMBD_STEPS = 6,    /* embedding of a layer, and receiving it */
     PLAN_STREAM_STEPS = 10, /* prediction, correction, the low-rank branch */
@@ -45,11 +45,14 @@ void plan_set_default_kernel(plan_step *s, plan_side side);
 void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only);
 /* Y = norm of X with the weights of a role, or X unchanged where the model has no such tensor. */
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
+/* X = its norm, and Y = X. */
+plan_step *plan_add_normed_residual(plan *p, int layer, tensor_role weight);
 /* Whether the result of a block's last product is scaled or normed before it is added to X. */
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm);
-/* The buffer of an FFN's result that is scaled or normed. */
-static inline plan_buffer plan_late_result(plan_side side) {
-    return side == SIDE_GPU ? BUF_FFN_OUT : BUF_Y;
+/* The buffer of an FFN's result that is scaled or normed, or of early experts, whose result is
+ * added after other steps. */
+static inline plan_buffer plan_late_result(const plan *p, plan_side side) {
+    return side == SIDE_GPU || p->model->arch->experts_early ? BUF_FFN_OUT : BUF_Y;
 }
 /* The GPU kernels of gate and up where all neurons are computed. */
 void plan_set_gpu_neurons(const plan *p, plan_step *s);
@@ -66,6 +69,9 @@ void plan_add_values(plan *p, int layer);
 /* Embeddings per layer: of all layers, from the quantized X; and the steps of one layer. */
 void plan_add_layer_embeddings(plan *p);
 void plan_add_layer_embedding(plan *p, int layer);
+/* The normed embedding: keeps it for all layers; X += a number times it. */
+void plan_add_kept_embedding(plan *p);
+void plan_add_embedding_skip(plan *p, int layer);
 /* Several residual streams (plan_streams.c): before and after all layers, and in each layer. */
 bool plan_has_streams(const plan *p);
 void plan_add_spread(plan *p);
@@ -96,6 +102,8 @@ void plan_add_recurrent(plan *p, int layer);
 /* The FFN block of a layer that is a mixture of experts; the router may come earlier. */
 void plan_add_router(plan *p, int layer, plan_buffer in);
 void plan_add_experts(plan *p, int layer, const plan_options *options);
+/* After early experts and the addition of attention: the FFN next to them, and both results. */
+void plan_add_beside_early(plan *p, int layer);
 /* The router on X as it is before the layer, and the request for the experts that it chooses. */
 void plan_prefetch_experts(plan *p, int layer);
 /* If the layer's neurons or experts are on the drive: OP_PREFETCH and its predictor, or

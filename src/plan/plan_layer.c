@@ -43,13 +43,14 @@ static int64_t q_stride(const plan *p, int layer) {
 }
 
 /* A norm over all heads of Q or K. */
-static void add_wide_norm(plan *p, int layer, plan_buffer b, tensor_role role) {
+static void add_wide_norm(plan *p, int layer, plan_buffer b, tensor_role role, tensor_role bias) {
     const model_tensor *t = &p->model->layers[layer].t[role];
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_NORM, layer, b);
     *STEP_ARGS(s, norm) = (args_norm){.kind = p->model->arch->qk_norm,
                                       .width = t->n_in,
                                       .eps = p->model->hp.norm_eps,
-                                      .weight = t->data};
+                                      .weight = t->data,
+                                      .bias = p->model->layers[layer].t[bias].data};
     s->out = b;
 }
 
@@ -57,17 +58,17 @@ static void add_wide_norm(plan *p, int layer, plan_buffer b, tensor_role role) {
 static void add_rotation(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM], *k = &l->t[ROLE_ATTN_K_NORM];
-    bool wide = q->data && q->n_in > l->hp.head_dim;
+    bool wide = q->data && (q->n_in > l->hp.head_dim || l->t[ROLE_ATTN_Q_NORM_BIAS].data);
     bool bare = model_has_bare_qk_norm(p->model) && l->hp.rope != ROPE_SET_NONE;
-    if (wide) add_wide_norm(p, layer, BUF_Q, ROLE_ATTN_Q_NORM);
-    if (wide) add_wide_norm(p, layer, BUF_K, ROLE_ATTN_K_NORM);
+    if (wide) add_wide_norm(p, layer, BUF_Q, ROLE_ATTN_Q_NORM, ROLE_ATTN_Q_NORM_BIAS);
+    if (wide) add_wide_norm(p, layer, BUF_K, ROLE_ATTN_K_NORM, ROLE_ATTN_K_NORM_BIAS);
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_ROPE_STORE, layer, BUF_Q);
     *STEP_ARGS(s, rope) = (args_rope){
         .set = l->hp.rope,
         .q_stride = q_stride(p, layer),
         .norm = p->model->arch->qk_norm,
         .q_norm = wide ? NULL : q->data,
-        .k_norm = wide ? NULL : k->data,
+        .k_norm = wide || !q->data ? NULL : k->data, /* both or none, as in llama.cpp */
         .norm_stride = q->n_out > 1 ? q->n_in : 0,
         .norm_late = p->model->arch->has & ARCH_QK_NORM_LATE || bare,
         .norm_bare = bare,
@@ -151,7 +152,9 @@ static void add_attention_block(plan *p, int layer) {
     bool attends = l->hp.mixers & MIXER_ATTENTION, recurs = l->hp.mixers & MIXER_RECURRENT;
     if (l->t[ROLE_ROUTER].data && p->model->arch->has & ARCH_ROUTER_EARLY)
         plan_add_router(p, layer, BUF_X);
-    if (l->t[ROLE_ATTN_NORM_2].data)
+    if (p->model->arch->residual_normed)
+        plan_add_normed_residual(p, layer, ROLE_ATTN_NORM);
+    else if (l->t[ROLE_ATTN_NORM_2].data)
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
     else
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
@@ -165,11 +168,15 @@ static void add_attention_block(plan *p, int layer) {
 
 /* `hidden` computes the hidden vector in GATE. */
 void plan_add_down(const plan_slice *h, plan_step *hidden) {
-    if (h->side == SIDE_CPU) plan_add_slice_step(h, OP_QUANTIZE, BUF_GATE);
-    plan_step *s = plan_add_slice_step(h, OP_MATMUL, BUF_GATE);
+    plan_step *s;
+    if (h->side == SIDE_CPU) {
+        s = plan_add_slice_step(h, OP_QUANTIZE, BUF_GATE);
+        STEP_ARGS(s, quantize)->divisors = h->ffn->divisors;
+    }
+    s = plan_add_slice_step(h, OP_MATMUL, BUF_GATE);
     const plan_matrix whole = plan_make_matrix(h->p, h->layer, ROLE_FFN_DOWN,
                                                h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT,
-                                               plan_late_result(h->side));
+                                               plan_late_result(h->p, h->side));
     const plan_matrix part = plan_take_columns(&whole, h->first, h->n);
     plan_set_matrix(s, &part);
     s->add_to_x = !plan_adds_late(h->p, h->layer, ROLE_FFN_POST_NORM);
@@ -206,7 +213,7 @@ static void add_ffn_block(plan *p, int layer, const plan_options *options) {
     }
     if (f.n > 1) plan_add_answers(&f);
     if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
-        plan_add_addition(p, primary, layer, plan_late_result(primary), ROLE_FFN_POST_NORM);
+        plan_add_addition(p, primary, layer, plan_late_result(p, primary), ROLE_FFN_POST_NORM);
 }
 
 /* ---- the layer ------------------------------------------------------------------------------- */
@@ -233,7 +240,9 @@ void plan_add_layer(plan *p, int layer, const plan_options *options) {
         add_ffn_block(p, layer, options);
     if (model_layer_is_parallel(p->model, layer))
         plan_add_addition(p, p->splits[layer].primary, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
+    if (p->model->arch->experts_early) plan_add_beside_early(p, layer);
     if (plan_has_streams(p)) plan_add_correction(p, layer);
     if (p->model->hp.n_embd_layer > 0) plan_add_layer_embedding(p, layer);
+    if (l->t[ROLE_EMBD_SKIP].data) plan_add_embedding_skip(p, layer);
     scale_layer(p, layer);
 }

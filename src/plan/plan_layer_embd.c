@@ -6,7 +6,9 @@
  *
  * At its end a layer adds norm(W_out (f(W_gate x) * e)) to the residual stream x; with several
  * streams, to all except the first. Only single rows of the table are read, so that it may stay on
- * disk. */
+ * disk.
+ *
+ * Other models keep the embedding itself, and each layer adds it times a number (Talkie). */
 #include <math.h>
 
 #include "plan_impl.h"
@@ -36,4 +38,17 @@ void plan_add_layer_embedding(plan *p, int layer) {
     plan_add_matrix(p, s, ROLE_LAYER_EMBD_OUT, ROLE_COUNT, BUF_Y);
     s = plan_add_addition(p, side, layer, BUF_Y, ROLE_LAYER_EMBD_POST_NORM);
     if (plan_has_streams(p)) s->out = BUF_STREAMS;
+}
+
+void plan_add_kept_embedding(plan *p) {
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_NORM, -1, BUF_X);
+    *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_NONE, .width = p->model->hp.n_embd};
+    s->out = BUF_LAYER_EMBD;
+}
+
+void plan_add_embedding_skip(plan *p, int layer) {
+    const float *scale = p->model->layers[layer].t[ROLE_EMBD_SKIP].data;
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_ADD, layer, BUF_LAYER_EMBD);
+    *STEP_ARGS(s, add) = (args_add){
+        .norm = {.kind = NORM_NONE, .width = p->model->hp.n_embd}, .scale = *scale, .x_scale = 1};
 }

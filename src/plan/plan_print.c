@@ -20,6 +20,9 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_FFN_OUT] = "ffn_out",
                                                  [BUF_SSM_IN] = "ssm_in",
                                                  [BUF_SSM_GATE] = "ssm_gate",
+                                                 [BUF_SSM_LATENT] = "ssm_latent",
+                                                 [BUF_SSM_KEY] = "ssm_key",
+                                                 [BUF_SSM_QUERY] = "ssm_query",
                                                  [BUF_SSM_STEP] = "ssm_step",
                                                  [BUF_SSM_BETA] = "ssm_beta",
                                                  [BUF_SSM_CONV] = "ssm_conv",
@@ -91,6 +94,7 @@ static void print_gate(const print_context *c, bool heads, bool softplus) {
 
 static void print_quantize(const print_context *c, const args_quantize *a) {
     if (a->relu) fprintf(c->out, " relu");
+    if (a->divisors) fprintf(c->out, " / scales");
     if (a->layer_embd) {
         print_activation(c);
         fprintf(c->out, " * layer_embd");
@@ -148,7 +152,10 @@ static void print_conv(const print_context *c, const plan_recurrent *r) {
 
 static void print_recur(const print_context *c, const plan_recurrent *r) {
     fprintf(c->out, " %s, %d heads [%" PRId64 ", %" PRId64 "]",
-            r->mixer == MIXER_SSM ? "SSM" : "delta rule", r->n_head, r->head_dim, r->n_state);
+            r->mixer & (MIXER_SSM | MIXER_SCAN) ? "SSM"
+            : r->mixer == MIXER_LIGHTNING       ? "constant decay"
+                                                : "delta rule",
+            r->n_head, r->head_dim, r->n_state);
 }
 
 static void print_ffn_sparse(const print_context *c, const plan_ffn *f) {

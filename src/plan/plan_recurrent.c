@@ -2,6 +2,8 @@
  *
  *   matmul in -> conv -> [recur -> gate_ssm] -> quantize -> matmul out (X +=)
  *
+ * Mamba-1 computes keys, queries and steps between convolution and recurrence.
+ *
  * A matrix whose rows give several vectors is split into one matrix per vector. */
 #include "plan_impl.h"
 
@@ -56,6 +58,10 @@ void plan_add_recurrent_in(plan *p, int layer) {
         add_rows(p, s, inner, conv, BUF_SSM_IN);
         add_rows(p, s, inner + conv, hp->n_ssm_head, BUF_SSM_STEP);
         break;
+    case MIXER_SCAN:
+        add_rows(p, s, 0, inner, BUF_SSM_IN);
+        add_rows(p, s, inner, inner, BUF_SSM_GATE);
+        break;
     case MIXER_KDA:
         add_kda(p, s);
         break;
@@ -87,12 +93,46 @@ static plan_recurrent describe(plan *p, int layer) {
         .paired = l->t[ROLE_SSM_BETA_ALPHA].data,
         .dt_bias = l->t[ROLE_SSM_DT_BIAS].data,
         .a = l->t[ROLE_SSM_A].data,
+        .channels = l->hp.mixers & MIXER_SCAN && !p->model->arch->scan_heads,
         .d = l->t[ROLE_SSM_D].data,
         .norm = l->t[ROLE_SSM_NORM].data,
         .conv_at = p->n_state,
         .heads_at = p->n_state + model_conv_state(hp, &l->hp)};
     p->n_state += model_state(hp, &l->hp);
     return r;
+}
+
+/* Mamba-1: keys, queries and steps from the convolution's result. */
+static void add_scan_inputs(plan *p, int layer) {
+    static const struct {
+        plan_buffer buffer;
+        tensor_role norm;
+    } parts[] = {{BUF_SSM_KEY, ROLE_SSM_B_NORM},
+                 {BUF_SSM_QUERY, ROLE_SSM_C_NORM},
+                 {BUF_SSM_LATENT, ROLE_SSM_DT_NORM}};
+    const model_hparams *hp = &p->model->hp;
+    const model_tensor *t = p->model->layers[layer].t;
+    plan_side side = p->splits[layer].primary;
+    int64_t n[] = {hp->n_state, hp->n_state, hp->n_step_rank};
+    int64_t first = p->model->arch->scan_heads ? 0 : hp->n_step_rank; /* row of the first key */
+    int64_t at[] = {first, first + hp->n_state, first > 0 ? 0 : 2 * (int64_t)hp->n_state};
+    plan_add_step(p, side, OP_QUANTIZE, layer, BUF_SSM_CONV);
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_SSM_CONV);
+    for (int i = 0; i < 3; i++) {
+        plan_matrix whole = plan_make_matrix(p, layer, ROLE_SSM_X, ROLE_COUNT, parts[i].buffer);
+        const plan_matrix part = plan_take_rows(&whole, at[i], n[i]);
+        plan_set_matrix(s, &part);
+    }
+    bool normed = hp->scan_norms || t[ROLE_SSM_DT_NORM].data;
+    for (int i = 0; i < 3 && normed; i++) { /* the last one also quantizes */
+        s = plan_add_step(p, side, OP_NORM, layer, parts[i].buffer);
+        *STEP_ARGS(s, norm) = (args_norm){
+            .kind = NORM_RMS, .width = n[i], .eps = hp->norm_eps, .weight = t[parts[i].norm].data};
+        s->out = parts[i].buffer;
+    }
+    if (!normed) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_SSM_LATENT);
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_SSM_LATENT);
+    add_matrix(p, s, ROLE_SSM_DT, BUF_SSM_STEP);
 }
 
 void plan_add_recurrent(plan *p, int layer) {
@@ -105,6 +145,7 @@ void plan_add_recurrent(plan *p, int layer) {
     for (int i = 0; i < (r->mixer == MIXER_CONV ? 1 : 3); i++) {
         plan_step *s = plan_add_step(p, side, ops[i], layer, in[i]);
         STEP_ARGS(s, recurrent)->mixer = r;
+        if (ops[i] == OP_CONV && r->mixer == MIXER_SCAN) add_scan_inputs(p, layer);
     }
     plan_add_step(p, side, OP_QUANTIZE, layer, BUF_SSM_OUT);
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_SSM_OUT);

@@ -34,6 +34,9 @@ typedef enum plan_buffer {
     /* Recurrent mixers. */
     BUF_SSM_IN,     /* input of the convolution [n_conv] */
     BUF_SSM_GATE,   /* gate of the result [n_inner]; MIXER_CONV: [n_embd] */
+    BUF_SSM_LATENT, /* MIXER_SCAN: the latent vector of steps [n_step_rank] */
+    BUF_SSM_KEY,    /* MIXER_SCAN: [n_state] */
+    BUF_SSM_QUERY,  /* MIXER_SCAN: [n_state] */
     BUF_SSM_STEP,   /* steps, or alphas of the delta rule [n_ssm_head], KDA: [n_inner]; MIXER_CONV:
                        factors of the convolution's input [n_embd] */
     BUF_SSM_BETA,   /* betas [n_ssm_head], or betas and alphas group by group [2 * n_ssm_head] */
@@ -154,6 +157,7 @@ typedef struct plan_ffn {
     float cut;
     const float *cut_weight; /* [n_ff] or NULL: 1 */
     float cut_down; /* hidden values with |f(gate) up| <= cut_down also count as zero; 0: none */
+    const float *divisors; /* [n_ff] of the hidden vector, in dense layers; NULL: 1 */
     int n_parts;
     int64_t part_rows; /* rows of a part (the last may be shorter); a multiple of CPU_ROW_TILE */
 } plan_ffn;
@@ -210,11 +214,13 @@ typedef struct plan_experts {
     int n_expert, n_used, n_group, n_group_used;
     int64_t n_ff;
     expert_gating gating;
-    bool norm;                  /* weights are divided by their sum */
-    float scale;                /* then they are multiplied by this */
-    bool weigh_input;           /* weights multiply the input, not the output */
-    float sum_scale;            /* of the sum */
-    const int32_t *perm;        /* [n_expert] source index of each stored expert; NULL: identity */
+    bool norm;           /* weights are divided by their sum */
+    float scale;         /* then they are multiplied by this */
+    int32_t share;       /* adjugate experts: number of experts that share one; 0: others */
+    int n_scored;        /* scores of the router: n_expert, or with `share` the model's experts */
+    bool weigh_input;    /* weights multiply the input, not the output */
+    float sum_scale;     /* of the sum */
+    const int32_t *perm; /* [n_expert] source index of each stored expert; NULL: identity */
     const float *select_bias;   /* added to probabilities, only for the choice */
     const float *shared_router; /* [n_embd]: multiplies the shared expert's result by sigmoid(w .
                                    y); NULL: by 1 */
@@ -251,11 +257,12 @@ typedef struct plan_recurrent {
     int64_t head_dim, n_state; /* elements of a value, of a key */
     bool groups_alternate;     /* arch_row */
     bool paired;               /* BUF_SSM_BETA has betas and alphas */
-    const float *dt_bias;      /* [n_head]; KDA: [n_head * n_state] */
-    const float *a;            /* [n_head] */
+    const float *dt_bias;      /* [n_head]; KDA: [n_head * n_state]; MIXER_LIGHTNING: NULL */
+    const float *a;            /* [n_head]; with `channels` [n_head][n_state] */
+    bool channels;             /* MIXER_SCAN without heads: each channel is one, with head_dim 1 */
     const float *d;            /* [n_head] or NULL */
-    const float *norm; /* norm of the result, or NULL: [n_head * head_dim] by groups (Mamba-2), or
-                          [head_dim] for every head */
+    const float *norm; /* norm of the result, or NULL: [n_head * head_dim] by groups (Mamba-2) or
+                          over all (MIXER_LIGHTNING), or [head_dim] for every head */
     int64_t conv_at, heads_at; /* offset in floats in a session's state: the last n_taps - 1 inputs
                                   [n_taps - 1][n_conv]; [n_head][head_dim][n_state] */
 } plan_recurrent;
@@ -290,10 +297,11 @@ typedef struct args_mix {
 /* The operation on the vector, in place, before it is quantized. */
 typedef struct args_quantize {
     bool relu;
-    bool layer_embd;    /* its activation is multiplied by the layer's part of BUF_LAYER_EMBD */
-    bool gated;         /* it is multiplied by the sigmoid of BUF_ATTN_GATE */
-    bool head_gates;    /* gated: one gate per head */
-    bool gate_softplus; /* gated: by the softplus, not the sigmoid */
+    const float *divisors; /* [act_width]; NULL: 1 */
+    bool layer_embd;       /* its activation is multiplied by the layer's part of BUF_LAYER_EMBD */
+    bool gated;            /* it is multiplied by the sigmoid of BUF_ATTN_GATE */
+    bool head_gates;       /* gated: one gate per head */
+    bool gate_softplus;    /* gated: by the softplus, not the sigmoid */
     bool received; /* `in` came with the RECEIVE before it: nothing to do where that message is in
                       int8 form (plan_message_is_q8) */
 } args_quantize;

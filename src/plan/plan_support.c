@@ -44,10 +44,13 @@ static void need_matrix(check *c, tensor_role role, quant_type type) {
     case ROLE_EXPERT_GATE_UP:
     case ROLE_EXPERT_GATE:
     case ROLE_EXPERT_UP:
+    case ROLE_ADJUGATE_GATE:
+    case ROLE_ADJUGATE_UP:
         need_typed(c, GPU_OP_EXPERT_IN, type);
         need_tiles(c, type);
         return;
     case ROLE_EXPERT_DOWN:
+    case ROLE_ADJUGATE_DOWN:
         need_typed(c, GPU_OP_EXPERT_MATVEC, type);
         need_tiles(c, type);
         return;
@@ -175,7 +178,9 @@ static gpu_shape shape_of(const model *m, int layer) {
     s.v_dim = l->v_dim;
     s.alibi = m->layers[layer].t[ROLE_ATTN_SLOPES].data != NULL;
     s.index_dim = m->layers[layer].t[ROLE_INDEX_Q].data ? hp->index_dim : 0;
-    s.n_ff_expert = l->n_ff_expert;
+    /* both must fit the GPU's groups of elements; adjugate experts are usually the narrower ones */
+    bool even = l->n_ff_adjugate % 32 == 0;
+    s.n_ff_expert = even ? l->n_ff_expert : l->n_ff_adjugate;
     s.n_rank = (int32_t)m->layers[layer].t[ROLE_FC1].n_out;
     return s;
 }

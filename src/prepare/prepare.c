@@ -213,6 +213,8 @@ static const char *unlike_others(const model *m) {
     if (m->hp.n_stream > 1) return "several residual streams";
     for (int i = 0; i < m->hp.n_layer; i++) /* one cache per layer */
         if (m->layers[i].hp.kv_layer != i) return "layers that share keys and values";
+    for (int i = 0; i < m->hp.n_layer; i++)
+        if (m->layers[i].t[ROLE_FFN_ACT_SCALE].data) return "scales of activations";
     return NULL;
 }
 

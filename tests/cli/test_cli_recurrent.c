@@ -77,9 +77,9 @@ static void test_prepare(void **state) {
     (void)state;
     assert_int_equal(sh("yes 'some words to read' | head -n 400 >text"), 0);
     const recurrent_keys relu = {.relu = true};
-    static const char *const archs[] = {"lfm2", "nemotron_h", "nemotron_h_moe"};
-    for (int i = 0; i < 3; i++) {
-        recurrent_write(archs[i], i == 0 ? &relu : NULL, MODEL);
+    static const char *const archs[] = {"lfm2", "plamo2", "nemotron_h", "nemotron_h_moe"};
+    for (int i = 0; i < 4; i++) {
+        recurrent_write(archs[i], i < 2 ? &relu : NULL, MODEL);
         assert_int_equal(sh(PREPARE), 0);
         assert_int_equal(sh(RUN "-q -p abc -n 12 >plain"), 0);
         assert_int_equal(sh("$PI run -m ready.gguf --temp 0 --ignore-eos -q -p abc -n 12 "

@@ -358,6 +358,9 @@ static void test_bad_keys(void **state) {
         {"qwen35",
          {.inner = 1 << 20, .state = 1 << 20, .groups = 1 << 20, .heads = 1 << 20},
          "qwen35.ssm.state_size is too large"},
+        {"mamba", {.taps = 1}, "mamba.ssm.conv_kernel is 1, not in 2..64"},
+        {"plamo2", {.groups = 1}, "plamo2.ssm.group_count is 1, not in 0..0"},
+        {"plamo2", {.heads = 5}, "ssm.time_step_rank does not divide ssm.inner_size"},
         {"qwen3next", {.groups = 1 << 21}, "ssm.group_count is 2097152, not in 1..1048576"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -284,12 +284,13 @@ static void check_activate(activation f, int n_cols, bool given, bool gated, boo
     assert_true(zeros < (int)n && (!by_bits || zeros > (int)n / 4));
 }
 
-/* The activation of gate and up of gpt-oss. */
-static void check_clamp(int n_cols) {
+/* Limits of gate and up with divisors, and the activation of gpt-oss. */
+static void check_clamp(int n_cols, float most, bool shifted) {
     enum { N_PAIRS = 70 };
     size_t n = (size_t)(n_cols * N_PAIRS);
     float *gate = case_random(n_cols * N_PAIRS, 6), *up = case_random(n_cols * N_PAIRS, 6);
-    float *got = case_host(n * sizeof *got);
+    float *got = case_host(n * sizeof *got), by[N_PAIRS];
+    for (int i = 0; i < N_PAIRS; i++) by[i] = 0.5f + (float)i;
     gpu_activate a = {.gate = case_upload(gate, n * sizeof *gate),
                       .up = case_upload(up, n * sizeof *up),
                       .ldg = N_PAIRS,
@@ -298,14 +299,17 @@ static void check_clamp(int n_cols) {
                       .n = N_PAIRS,
                       .n_cols = n_cols,
                       .f = ACTIVATION_SILU,
-                      .clamp = true,
+                      .clamp = {most, shifted},
                       .cut = -1,
+                      .divisors = shifted ? NULL : case_upload(by, sizeof by),
                       .y = case_alloc(n * sizeof *got)};
     OPS->activate(the_case.stream, &a);
     case_download(got, a.y, n * sizeof *got);
     for (size_t i = 0; i < n; i++) {
-        double g = fmin((double)gate[i], 7), u = fmax(-7, fmin((double)up[i], 7));
-        double want = g / (1 + exp(-1.702 * g)) * (u + 1);
+        double limit = (double)most, g = fmin((double)gate[i], limit);
+        double u = fmax(-limit, fmin((double)up[i], limit)) + (shifted ? 1 : 0);
+        double want = g / (1 + exp(shifted ? -1.702 * g : -g)) * u;
+        if (!shifted) want /= (double)by[i % N_PAIRS];
         case_near((double)got[i], want, fabs(want) + 0.1, 1e-5, "clamp", (int64_t)i);
     }
 }
@@ -322,7 +326,8 @@ static void test_activate(void **state) {
     for (int i = 0; i < COUNTS; i++) {
         case_teardown(NULL);
         check_activate(ACTIVATION_DRELU, column_counts[i], i == 1, true, true, 0.5f);
-        check_clamp(column_counts[i]);
+        check_clamp(column_counts[i], 7, true);
+        check_clamp(column_counts[i], 2.5f, false);
     }
 }
 

@@ -484,15 +484,17 @@ static double product(const ff_matrix *m, const case_columns *x, bool tiles, int
     return sum;
 }
 
-typedef enum { FF_SILU, FF_CLAMP, FF_SKIP, FF_ALONE, FF_KINDS } ff_kind;
+typedef enum { FF_SILU, FF_CLAMP, FF_LIMIT, FF_SKIP, FF_ALONE, FF_KINDS } ff_kind;
 
-/* silu(g) u, the form of gpt-oss, u where g exceeds a threshold, and relu(u) without a gate. */
+/* silu(g) u, the form of gpt-oss, silu(g) u with limits, u where g exceeds a threshold, and relu(u)
+ * without a gate. */
 static double hidden(ff_kind kind, double g, double u) {
     if (kind == FF_SILU) return g / (1 + exp(-g)) * u;
     if (kind == FF_SKIP) return g > 0.25 ? g * u : 0;
     if (kind == FF_ALONE) return u > 0 ? u : 0;
     g = fmin(g, 7);
-    return g / (1 + exp(-1.702 * g)) * (fmax(-7, fmin(u, 7)) + 1);
+    u = fmax(-7, fmin(u, 7));
+    return kind == FF_LIMIT ? g / (1 + exp(-g)) * u : g / (1 + exp(-1.702 * g)) * (u + 1);
 }
 
 /* expert_in in tiles: gate, then up. */
@@ -535,8 +537,8 @@ typedef enum { ONE_BY_ONE, IN_TILES, IN_PRECISE_TILES } in_form;
 
 static void check_in(quant_type gate_type, quant_type up_type, int n_cols, ff_kind kind,
                      bool extras, in_form form) {
-    static const activation functions[FF_KINDS] = {ACTIVATION_SILU, ACTIVATION_SILU,
-                                                   ACTIVATION_FATRELU, ACTIVATION_RELU};
+    static const activation functions[FF_KINDS] = {
+        ACTIVATION_SILU, ACTIVATION_SILU, ACTIVATION_SILU, ACTIVATION_FATRELU, ACTIVATION_RELU};
     int64_t n_in = case_width(gate_type, case_width(up_type, 96)), ldh = N_FF + 4;
     size_t n_pairs = (size_t)(n_cols * N_USED);
     ff_matrix gate = make_matrix(gate_type, n_in, extras), up = make_matrix(up_type, n_in, extras);
@@ -559,7 +561,7 @@ static void check_in(quant_type gate_type, quant_type up_type, int n_cols, ff_ki
                        .in = x.in,
                        .weigh = extras,
                        .skip = kind == FF_SKIP,
-                       .clamp = kind == FF_CLAMP,
+                       .clamp = {kind == FF_CLAMP || kind == FF_LIMIT ? 7 : 0, kind == FF_CLAMP},
                        .n_used = N_USED,
                        .n_own = N_OWN,
                        .n_cols = n_cols,

@@ -97,7 +97,7 @@ static void check_conv(int n, int n_taps, bool is_short, bool parts) {
                 for (int j = 0; j < n_taps; j++)
                     y += (double)taps[i * n_taps + j] * (j < n_taps - 1 ? old[j * n + i] : in);
                 for (int j = 0; j + 2 < n_taps; j++) old[j * n + i] = old[(j + 1) * n + i];
-                old[(n_taps - 2) * n + i] = in;
+                if (n_taps > 1) old[(n_taps - 2) * n + i] = in;
                 y *= is_short ? (double)gate[c * ld + i] : sigmoid(y);
                 case_near((double)got[c * ld + i], y, fabs(y) + 1, 1e-5, "conv", i);
             }
@@ -111,6 +111,7 @@ static void test_conv(void **state) {
     check_conv(64, 3, true, false);
     check_conv(130, 4, false, false);
     check_conv(300, 2, false, true);
+    check_conv(70, 1, false, false);
     check_conv(7, GPU_MAX_TAPS, true, false);
 }
 
@@ -120,13 +121,29 @@ typedef struct recur_case {
     gpu_recur_kind kind;
     int n_head, n_group, head_dim, n_state;
     bool alternate, paired;
-    float least; /* KDA: lower bound of decays; 0: none */
+    float least;   /* KDA: lower bound of decays; 0: none */
+    bool constant; /* SSM: constant decays */
 } recur_case;
 
 typedef struct recur_data {
     float *x, *step, *beta, *dt_bias, *a, *skip;
     int ldx, lds, ldb;
 } recur_data;
+
+/* Mamba-1: rows have their own steps and decays. */
+static void scan_rows(const recur_case *t, const recur_data *d, int c, double *state, double *y) {
+    const float *x = d->x + c * d->ldx, *key = x + t->head_dim, *query = key + t->n_state;
+    for (int r = 0; r < t->head_dim; r++) {
+        double by = log1p(exp((double)d->step[c * d->lds + r] + (double)d->dt_bias[r]));
+        y[r] = (double)d->skip[r] * (double)x[r];
+        for (int i = 0; i < t->n_state; i++) {
+            double *s = &state[r * t->n_state + i];
+            *s = *s * exp(by * (double)d->a[r * t->n_state + i]) +
+                 by * (double)x[r] * (double)key[i];
+            y[r] += *s * (double)query[i];
+        }
+    }
+}
 
 /* One column of one head in double: computes y [head_dim] and updates the state. */
 static void step_head(const recur_case *t, const recur_data *d, int c, int head, double *state,
@@ -150,7 +167,7 @@ static void step_head(const recur_case *t, const recur_data *d, int c, int head,
         int at = t->kind == GPU_RECUR_KDA ? head * n + i : head;
         double in = t->kind == GPU_RECUR_KDA ? (double)d->step[c * d->lds + at] : alpha;
         double v = in + (double)d->dt_bias[at], a = (double)d->a[head];
-        by = log1p(exp(v));
+        by = t->constant ? 1 : log1p(exp(v));
         decay[i] = exp(t->least < 0 ? (double)t->least * sigmoid(-a * v) : by * a);
     }
     for (int i = 0; i < n && !ssm; i++) k[i] /= sqrt(kk), q[i] /= sqrt(qq) * sqrt(n);
@@ -166,8 +183,9 @@ static void step_head(const recur_case *t, const recur_data *d, int c, int head,
 
 static void check_recur(recur_case t) {
     case_teardown(NULL);
-    const bool ssm = t.kind == GPU_RECUR_SSM;
-    const int inner = t.n_head * t.head_dim, n_step = t.n_head * t.n_state;
+    const bool ssm = t.kind == GPU_RECUR_SSM, scan = t.kind == GPU_RECUR_SCAN;
+    const int inner = t.n_head * t.head_dim, n_step = scan ? inner : t.n_head * t.n_state;
+    const int n_a = scan ? inner * t.n_state : t.n_head, n_skip = scan ? inner : t.n_head;
     const int64_t n = (int64_t)inner * t.n_state;
     recur_data d = {
         .ldx = inner + 2 * t.n_group * t.n_state + 4, .lds = n_step, .ldb = 2 * t.n_head};
@@ -176,13 +194,18 @@ static void check_recur(recur_case t) {
     d.step = case_random(COLS * d.lds, 1);
     d.beta = case_random(COLS * d.ldb, 1);
     d.dt_bias = case_random(n_step, 1);
-    d.a = case_random(t.n_head, 1);
-    d.skip = case_random(t.n_head, 1);
-    for (int i = 0; i < t.n_head; i++) d.a[i] = -fabsf(d.a[i]);
+    d.a = case_random(n_a, 1);
+    d.skip = case_random(n_skip, 1);
+    for (int i = 0; i < n_a; i++) d.a[i] = -fabsf(d.a[i]);
     float *got = case_host((size_t)(COLS * inner) * 4);
+    const float *x = case_upload(d.x, (size_t)(COLS * d.ldx) * 4);
     const gpu_recur a = {.kind = t.kind,
-                         .x = case_upload(d.x, (size_t)(COLS * d.ldx) * 4),
-                         .step = case_upload(d.step, (size_t)(COLS * d.lds) * 4),
+                         .x = x,
+                         .keys = x + inner,
+                         .queries = x + inner + t.n_group * t.n_state,
+                         .ldk = d.ldx,
+                         .step = t.constant ? NULL
+                                            : case_upload(d.step, (size_t)(COLS * d.lds) * 4),
                          .beta = case_upload(d.beta, (size_t)(COLS * d.ldb) * 4),
                          .ldx = d.ldx,
                          .lds = d.lds,
@@ -190,8 +213,8 @@ static void check_recur(recur_case t) {
                          .ldy = inner,
                          .at = AT,
                          .dt_bias = case_upload(d.dt_bias, (size_t)n_step * 4),
-                         .a = case_upload(d.a, (size_t)t.n_head * 4),
-                         .skip = ssm ? case_upload(d.skip, (size_t)t.n_head * 4) : NULL,
+                         .a = case_upload(d.a, (size_t)n_a * 4),
+                         .skip = ssm || scan ? case_upload(d.skip, (size_t)n_skip * 4) : NULL,
                          .n_head = t.n_head,
                          .n_group = t.n_group,
                          .head_dim = t.head_dim,
@@ -211,7 +234,10 @@ static void check_recur(recur_case t) {
         for (int i = 0; i < runs[session]; i++, c++) {
             if (i == kept[session]) check_state(&s, s.before[session], state);
             for (int h = 0; h < t.n_head; h++) {
-                step_head(&t, &d, c, h, state, y);
+                if (scan)
+                    scan_rows(&t, &d, c, state, y);
+                else
+                    step_head(&t, &d, c, h, state, y);
                 for (int r = 0; r < t.head_dim; r++)
                     case_near((double)got[c * inner + h * t.head_dim + r], y[r], fabs(y[r]) + 10,
                               1e-5, "recur", h * t.head_dim + r);
@@ -223,12 +249,15 @@ static void check_recur(recur_case t) {
 
 static void test_recur(void **state) {
     (void)state;
-    check_recur((recur_case){GPU_RECUR_SSM, 4, 2, 24, 16, false, false, 0});
-    check_recur((recur_case){GPU_RECUR_SSM, 3, 1, 5, GPU_MAX_STATE, false, false, 0});
-    check_recur((recur_case){GPU_RECUR_DELTA, 4, 2, 33, 128, true, false, 0});
-    check_recur((recur_case){GPU_RECUR_DELTA, 6, 2, 16, 20, false, true, 0});
-    check_recur((recur_case){GPU_RECUR_KDA, 2, 2, 17, 130, false, false, 0});
-    check_recur((recur_case){GPU_RECUR_KDA, 3, 3, 17, 128, false, false, -5});
+    check_recur((recur_case){GPU_RECUR_SSM, 4, 2, 24, 16, false, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_SSM, 3, 1, 5, GPU_MAX_STATE, false, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_SSM, 3, 3, 16, 16, false, false, 0, true});
+    check_recur((recur_case){GPU_RECUR_SCAN, 1, 1, 37, 16, false, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_SCAN, 1, 1, 18, 130, false, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_DELTA, 4, 2, 33, 128, true, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_DELTA, 6, 2, 16, 20, false, true, 0, false});
+    check_recur((recur_case){GPU_RECUR_KDA, 2, 2, 17, 130, false, false, 0, false});
+    check_recur((recur_case){GPU_RECUR_KDA, 3, 3, 17, 128, false, false, -5, false});
 }
 
 /* ---- gates ----------------------------------------------------------------------------------- */

@@ -17,9 +17,9 @@
 #include "rng.h"
 #include "tiny_model.h"
 
-const char *const recurrent_archs[RECURRENT_ARCHS] = {"lfm2",      "mamba2",     "granitehybrid",
-                                                      "falcon-h1", "nemotron_h", "nemotron_h_moe",
-                                                      "qwen3next", "qwen35"};
+const char *const recurrent_archs[RECURRENT_ARCHS] = {
+    "lfm2",      "mamba2", "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe",
+    "qwen3next", "qwen35", "mamba",         "jamba",     "plamo2",     "minimax-01"};
 
 enum { N_LAYER = 3, N_EMBD = 32, N_FF = 48, N_EXPERT = 4, N_EXPERT_FF = 16, N_HEAD = 4 };
 
@@ -37,6 +37,7 @@ static uint32_t or_usual(uint32_t wanted, uint32_t usual) {
 static void put_keys(gguf_writer *w, const char *arch, const recurrent_keys *k) {
     const uint32_t kv_heads[N_LAYER] = {0, or_usual(k->kv_heads, 2), 0};
     const uint32_t ffs[N_LAYER] = {0, 0, N_FF};
+    bool groups = strcmp(arch, "plamo2") != 0, normed = strcmp(arch, "minimax-01") == 0;
     const struct {
         const char *name;
         uint32_t value;
@@ -53,7 +54,7 @@ static void put_keys(gguf_writer *w, const char *arch, const recurrent_keys *k) 
                    {"ssm.inner_size", or_usual(k->inner, 32)},
                    {"ssm.state_size", or_usual(k->state, 8)},
                    {"ssm.time_step_rank", or_usual(k->heads, 4)},
-                   {"ssm.group_count", or_usual(k->groups, 2)},
+                   {"ssm.group_count", or_usual(k->groups, groups ? 2 : 0)},
                    {"expert_count", N_EXPERT},
                    {"expert_used_count", 2}};
     char key[96];
@@ -66,6 +67,8 @@ static void put_keys(gguf_writer *w, const char *arch, const recurrent_keys *k) 
     if (k->relu) gguf_put_string(w, key, "relu");
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_put_f32(w, key, 1e-5f);
+    snprintf(key, sizeof key, "%s.residual_scale", arch);
+    if (normed) gguf_put_f32(w, key, 3.5f);
     tiny_put_vocabulary(w, RECURRENT_VOCAB);
     bool by_heads = arch_find(arch, strlen(arch))->layers != LAYERS_BY_PERIOD &&
                     strcmp(arch, "falcon-h1") != 0;
@@ -96,7 +99,7 @@ static bool is_written(const arch_row *row, const arch_tensor *t) {
     bool experts = row->gating != GATING_NONE;
     bool of_expert = t->role >= ROLE_ROUTER && t->role <= ROLE_SHARED_DOWN;
     if (t->role == ROLE_EXPERT_GATE_UP || t->role == ROLE_ATTN_QKV) return false;
-    if (t->flags & TENSOR_SPARSE) return false;
+    if (t->flags & (TENSOR_SPARSE | TENSOR_ONES)) return false;
     if (experts && t->flags & TENSOR_NO_EXPERTS) return false;
     if (of_expert) return experts && !strstr(t->name, ".bias");
     return !(t->flags & TENSOR_OPTIONAL) || t->role == ROLE_SSM_CONV_BIAS ||
@@ -127,7 +130,9 @@ static void put_tensor(tensor_list *l, const arch_tensor *t, int layer, bool dat
                               .n_conv = hp->n_conv,
                               .n_inner = hp->n_inner,
                               .n_ssm_head = hp->n_ssm_head,
-                              .n_ssm_group = hp->n_ssm_group};
+                              .n_ssm_group = hp->n_ssm_group,
+                              .n_state = hp->n_state,
+                              .n_step_rank = hp->n_step_rank};
     uint64_t dims[3];
     int n_dims = 0;
     size_t n = 1;

@@ -218,7 +218,7 @@ void cpu_exec_scores(cpu_exec *c, const cpu_exec_product *by, const plan_ffn *f,
 
 /* gate[i] = f(gate[i]) * up[i] with the activation of the architecture, or f(gate[i]) if up is
  * NULL. up may be overwritten. */
-void cpu_exec_activate(const cpu_exec *c, float *gate, float *up, int64_t n);
+void cpu_exec_activate(const cpu_exec *c, int layer, float *gate, float *up, int64_t n);
 
 /* The layout of an expert's activations. */
 cpu_act_layout cpu_exec_expert_layout(const cpu_exec *c, cpu_act_kind kind, int64_t n_pairs);

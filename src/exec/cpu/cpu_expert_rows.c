@@ -165,9 +165,11 @@ static bool is_predictor(const plan_matrix *m) {
     return m->role == ROLE_EXPERT_FC1 || m->role == ROLE_EXPERT_FC2;
 }
 
-/* Whether the pager has the experts' rows of this matrix. Predictors stay in memory. */
+/* Whether the pager has the experts' rows of this matrix. Predictors and adjugate experts stay in
+ * memory. */
 static bool is_paged(const cpu_exec *c, const plan_step *s, const plan_matrix *m) {
-    return c->paging && paging_has_experts(c->paging, s->layer) && !is_predictor(m);
+    bool stays = is_predictor(m) || STEP_ARGS(s, experts)->experts->share > 0;
+    return c->paging && paging_has_experts(c->paging, s->layer) && !stays;
 }
 
 cpu_mat expert_matrix(cpu_exec *c, const plan_step *s, const plan_matrix *m, int expert) {

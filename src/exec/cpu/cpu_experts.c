@@ -18,13 +18,13 @@
 /* ---- neurons --------------------------------------------------------------------------------- */
 
 /* with_up: also multiplies by up, if there is a gate. */
-static void activate(cpu_exec *c, const plan_experts *e, bool with_up, int expert, int64_t r0,
-                     int64_t r1) {
+static void activate(cpu_exec *c, const plan_step *s, const plan_experts *e, bool with_up,
+                     int expert, int64_t r0, int64_t r1) {
     const ubatch_experts *x = &c->experts;
     for (int pair = x->first[expert]; pair < x->first[expert + 1]; pair++) {
         float *gate = expert_pair_row(c, BUF_EXPERT_GATE, pair) + r0;
         float *up = with_up && e->gate.w.data ? expert_pair_row(c, BUF_EXPERT_UP, pair) + r0 : NULL;
-        cpu_exec_activate(c, gate, up, r1 - r0);
+        cpu_exec_activate(c, s->layer, gate, up, r1 - r0);
     }
 }
 
@@ -170,7 +170,7 @@ static void activate_selected(cpu_exec *c, const plan_step *s, const plan_expert
             float *a = t->up + col * PLAN_FFN_PART_ROWS,
                   *h = expert_pair_row(c, BUF_EXPERT_GATE, pair);
             const float *scores = expert_pair_row(c, BUF_EXPERT_UP, pair);
-            cpu_exec_activate(c, a, NULL, n);
+            cpu_exec_activate(c, s->layer, a, NULL, n);
             memset(h + part.r0, 0, (size_t)(part.r1 - part.r0) * sizeof *h);
             for (int64_t i = 0; i < n; i++)
                 if (selects(e, w->expert, scores, t->rows[i])) h[t->rows[i]] = a[i];
@@ -208,12 +208,12 @@ void cpu_exec_experts_in(cpu_exec *c, const plan_step *s, const plan_experts *e,
         }
         expert_product(c, s, first, scales, w.expert, &x, w.r0, w.r1, ith);
         if (few && gated && e->mode == PI_MODE_EXACT) {
-            activate(c, e, false, w.expert, w.r0, w.r1);
+            activate(c, s, e, false, w.expert, w.r0, w.r1);
             multiply_active(c, s, e, &up_x, &w, ith);
             continue;
         }
         if (gated) expert_product(c, s, &e->up, e->up_scales, w.expert, &up_x, w.r0, w.r1, ith);
-        activate(c, e, true, w.expert, w.r0, w.r1);
+        activate(c, s, e, true, w.expert, w.r0, w.r1);
         if (!predicts) continue;
         score(c, s, e, &w, ith);
         drop_unselected(c, e, &w);
@@ -321,7 +321,7 @@ void cpu_exec_experts_down(cpu_exec *c, const plan_step *s, const plan_experts *
 static void sum_token(cpu_exec *c, const plan_step *s, const plan_experts *e, int64_t row) {
     const ubatch_experts *x = &c->experts;
     int64_t n = c->model->hp.n_embd;
-    float *y = cpu_exec_row(c, BUF_Y, row);
+    float *y = cpu_exec_row(c, s->add_to_x ? BUF_Y : s->out, row);
     memset(y, 0, (size_t)n * sizeof *y);
     for (int k = 0; k < e->n_used; k++) {
         if (x->pair[row * e->n_used + k] < 0) continue;

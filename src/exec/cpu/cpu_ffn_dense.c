@@ -20,19 +20,20 @@ static size_t inputs_of(const cpu_exec *c, const plan_step *s, cpu_act_layout la
     return row_bytes;
 }
 
-/* Clamps gate and up of gpt-oss, and scales them so that silu(gate) * up is its activation: x / (1
- * + e^-ax) = silu(ax) / a. */
-static void clamp_pair(float *gate, float *up, int64_t n) {
-    const float limit = 7, alpha = 1.702f;
+/* Clamps gate and up. For gpt-oss it also scales them so that silu(gate) * up is its activation: x
+ * / (1 + e^-ax) = silu(ax) / a. */
+static void clamp_pair(float *gate, float *up, int64_t n, float limit, bool shifted) {
+    const float alpha = shifted ? 1.702f : 1, shift = shifted ? 1 : 0;
     for (int64_t i = 0; i < n; i++) {
         gate[i] = alpha * fminf(gate[i], limit);
-        up[i] = (fmaxf(-limit, fminf(up[i], limit)) + 1) / alpha;
+        up[i] = (fmaxf(-limit, fminf(up[i], limit)) + shift) / alpha;
     }
 }
 
-void cpu_exec_activate(const cpu_exec *c, float *gate, float *up, int64_t n) {
+void cpu_exec_activate(const cpu_exec *c, int layer, float *gate, float *up, int64_t n) {
     const model_hparams *hp = &c->model->hp;
-    if (c->model->arch->has & ARCH_FFN_CLAMP) clamp_pair(gate, up, n);
+    float limit = c->model->layers[layer].hp.ffn_clamp;
+    if (limit > 0) clamp_pair(gate, up, n, limit, c->model->arch->has & ARCH_FFN_CLAMP);
     c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, n);
 }
 
@@ -50,7 +51,7 @@ void cpu_exec_ffn_in(cpu_exec *c, const plan_step *s, int ith) {
         for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
             float *gate = cpu_exec_row(c, BUF_GATE, col) + r0;
             float *up = s->n_matrices > 1 ? cpu_exec_row(c, BUF_UP, col) + r0 : NULL;
-            cpu_exec_activate(c, gate, up, r1 - r0);
+            cpu_exec_activate(c, s->layer, gate, up, r1 - r0);
         }
     }
 }

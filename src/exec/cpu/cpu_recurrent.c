@@ -114,15 +114,21 @@ typedef struct recur_task {
     cpu_recurrence a;
 } recur_task;
 
-/* A row of SSM_CONV has values of all heads, then keys and queries of all groups (Mamba-2), or
- * queries, keys, values (delta rule). */
+/* A row of SSM_CONV has values of all heads, then keys and queries of all groups (Mamba-2,
+ * lightning attention), or queries, keys, values (delta rule), or only values (Mamba-1). */
 static void set_ssm(recur_task *k, int t) {
     const plan_recurrent *r = k->r;
     const float *x = cpu_exec_row(k->c, BUF_SSM_CONV, k->row + t);
     const float *keys = x + r->n_head * r->head_dim, *queries = keys + r->n_group * r->n_state;
     size_t n_bytes = (size_t)r->n_state * sizeof(float);
-    float step = cpu_exec_softplus(cpu_exec_row(k->c, BUF_SSM_STEP, k->row + t)[k->head] +
-                                   r->dt_bias[k->head]);
+    float step = 1;
+    if (r->mixer == MIXER_SCAN) {
+        keys = cpu_exec_row(k->c, BUF_SSM_KEY, k->row + t);
+        queries = cpu_exec_row(k->c, BUF_SSM_QUERY, k->row + t);
+    }
+    if (r->dt_bias)
+        step = cpu_exec_softplus(cpu_exec_row(k->c, BUF_SSM_STEP, k->row + t)[k->head] +
+                                 r->dt_bias[k->head]);
     float decay = expf(step * r->a[k->head]);
     float *value = k->value + t * r->head_dim;
     for (int64_t i = 0; i < r->n_state; i++) k->decay[t * r->n_state + i] = decay;
@@ -221,7 +227,76 @@ static void run_head(recur_task *k, const ubatch_item *item) {
     run_range(k, item, kept, item->n_tokens);
 }
 
+/* ---- channels (Mamba-1) -----------------------------------------------------------------------
+ */
+
+enum { SCAN_CHANNELS = 16, SCAN_CHAINS = 8 };
+
+/* One channel and token: S = S e^(step a) + d key; returns S . query. */
+static float scan_state(float *s, const float *a, float step, float d, const float *key,
+                        const float *query, int64_t n) {
+    float sums[SCAN_CHAINS] = {0}, sum = 0; /* partial sums, which a compiler can vectorize */
+    int64_t i = 0;
+    for (; i + SCAN_CHAINS <= n; i += SCAN_CHAINS) {
+        float decay[SCAN_CHAINS];
+        for (int j = 0; j < SCAN_CHAINS; j++) decay[j] = expf(step * a[i + j]);
+        for (int j = 0; j < SCAN_CHAINS; j++) {
+            s[i + j] = s[i + j] * decay[j] + d * key[i + j];
+            sums[j] += s[i + j] * query[i + j];
+        }
+    }
+    for (; i < n; i++) {
+        s[i] = s[i] * expf(step * a[i]) + d * key[i];
+        sum += s[i] * query[i];
+    }
+    for (int j = 0; j < SCAN_CHAINS; j++) sum += sums[j];
+    return sum;
+}
+
+static void scan_tokens(cpu_exec *c, const plan_recurrent *r, const ubatch_item *item,
+                        int64_t channel, float *state, int first, int end) {
+    const float *a = r->a + channel * r->n_state;
+    for (int t = first; t < end; t++) {
+        int64_t row = item->row + t;
+        float x = cpu_exec_row(c, BUF_SSM_CONV, row)[channel];
+        float step = cpu_exec_softplus(cpu_exec_row(c, BUF_SSM_STEP, row)[channel] +
+                                       r->dt_bias[channel]);
+        float y = scan_state(state, a, step, step * x, cpu_exec_row(c, BUF_SSM_KEY, row),
+                             cpu_exec_row(c, BUF_SSM_QUERY, row), r->n_state);
+        cpu_exec_row(c, BUF_SSM_OUT, row)[channel] = y + r->d[channel] * x;
+    }
+}
+
+static void scan_channel(cpu_exec *c, const plan_recurrent *r, const ubatch_item *item,
+                         int64_t channel) {
+    int64_t at = r->heads_at + channel * r->n_state;
+    size_t n_bytes = (size_t)r->n_state * sizeof(float);
+    float *state = item->state_to + at;
+    if (!item->state_from)
+        memset(state, 0, n_bytes);
+    else if (item->state_from != item->state_to)
+        memcpy(state, item->state_from + at, n_bytes);
+    int kept = item->state_before ? item->n_before : 0;
+    scan_tokens(c, r, item, channel, state, 0, kept);
+    if (item->state_before) memcpy(item->state_before + at, state, n_bytes);
+    scan_tokens(c, r, item, channel, state, kept, item->n_tokens);
+}
+
+static void scan(cpu_exec *c, const plan_recurrent *r) {
+    int64_t takes = (r->n_head + SCAN_CHANNELS - 1) / SCAN_CHANNELS;
+    for (int64_t index; (index = pool_take(c->pool, 1)) < takes * c->ubatch.n_items;) {
+        int64_t first = index % takes * SCAN_CHANNELS;
+        int64_t end = first + SCAN_CHANNELS < r->n_head ? first + SCAN_CHANNELS : r->n_head;
+        for (int64_t channel = first; channel < end; channel++)
+            scan_channel(c, r, &c->ubatch.items[index / takes], channel);
+    }
+}
+
 void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith) {
+    if (r->channels) {
+        scan(c, r);
+        return;
+    }
     int64_t n = CPU_RECUR_TOKENS * r->n_state;
     float *own = c->scratch[ith].recur;
     recur_task k = {.c = c, .r = r, .decay = own, .key = own + n, .query = own + 2 * n};
@@ -232,7 +307,7 @@ void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith) {
                            .key = k.key,
                            .query = k.query,
                            .value = k.value,
-                           .beta = r->mixer == MIXER_SSM ? NULL : k.beta,
+                           .beta = r->mixer & (MIXER_DELTA | MIXER_KDA) ? k.beta : NULL,
                            .ld_out = c->plan->width[BUF_SSM_OUT],
                            .scratch = k.value + CPU_RECUR_TOKENS * r->head_dim};
     for (int64_t index; (index = pool_take(c->pool, 1)) < (int64_t)r->n_head * c->ubatch.n_items;) {
@@ -243,11 +318,11 @@ void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith) {
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 
-/* Mamba-2 gates, then norms groups of heads; the delta rule norms every head, then gates; KDA gates
- * with a sigmoid. */
+/* Mamba gates, then (Mamba-2) norms groups of heads; the delta rule norms every head, then gates;
+ * KDA gates with a sigmoid, and so does lightning attention, which norms all heads together. */
 static void gate_row(cpu_exec *c, const plan_recurrent *r, int64_t row) {
-    bool first = r->mixer == MIXER_SSM;
-    int64_t n = r->n_head * r->head_dim, width = first ? n / r->n_group : r->head_dim;
+    bool first = r->mixer & (MIXER_SSM | MIXER_SCAN), all = r->mixer == MIXER_LIGHTNING;
+    int64_t n = r->n_head * r->head_dim, width = first ? n / r->n_group : all ? n : r->head_dim;
     float *y = cpu_exec_row(c, BUF_SSM_OUT, row);
     const float *gate = cpu_exec_row(c, BUF_SSM_GATE, row);
     if (first) c->kernels.activate(ACTIVATION_SILU, 0, gate, y, y, n);
@@ -255,7 +330,7 @@ static void gate_row(cpu_exec *c, const plan_recurrent *r, int64_t row) {
         c->kernels.rms_norm(y + i, first ? r->norm + i : r->norm, y + i, width,
                             c->model->hp.norm_eps);
     if (r->mixer == MIXER_DELTA) c->kernels.activate(ACTIVATION_SILU, 0, gate, y, y, n);
-    if (r->mixer == MIXER_KDA) c->kernels.gate(gate, y, n);
+    if (r->mixer & (MIXER_KDA | MIXER_LIGHTNING)) c->kernels.gate(gate, y, n);
 }
 
 void cpu_exec_gate_ssm(cpu_exec *c, const plan_recurrent *r) {

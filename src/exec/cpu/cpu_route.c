@@ -57,7 +57,7 @@ static void keep_groups(const plan_experts *e, float *score) {
 static void choose(const plan_experts *e, float *score, int32_t *chosen) {
     if (e->n_group > 1) keep_groups(e, score);
     for (int i = 0; i < e->n_used; i++) {
-        chosen[i] = best_of(score, e->n_expert);
+        chosen[i] = best_of(score, e->n_scored);
         score[chosen[i]] = NAN; /* not chosen again, even if all others are NEVER */
     }
 }
@@ -70,6 +70,7 @@ static int source_of(const plan_experts *e, int i) {
 
 /* Whether the expert is on the CPU; the others are on the GPU. */
 static bool is_own(const cpu_exec *c, int layer, const plan_experts *e, int32_t expert) {
+    if (e->share > 0) return e->primary == SIDE_CPU;
     return adapt_slot(c->adapter, layer, expert) >= e->hot;
 }
 
@@ -109,9 +110,15 @@ static void weigh(const plan_experts *e, const float *probability, const int32_t
     for (int i = 0; i < e->n_used; i++) weight[i] *= e->scale;
 }
 
+/* The adjugate experts of the chosen experts. The factor and its rounding are llama.cpp's. */
+static void take_adjugates(const plan_experts *e, int32_t *chosen) {
+    for (int i = 0; i < e->n_used && e->share > 0; i++)
+        chosen[i] = (int32_t)((float)chosen[i] * (1 / (float)e->share));
+}
+
 static void restore_places(const plan_experts *e, int32_t *chosen) {
     int32_t place[MODEL_MAX_EXPERTS];
-    if (!e->perm) return;
+    if (!e->perm || e->share > 0) return;
     for (int i = 0; i < e->n_expert; i++) place[e->perm[i]] = i;
     for (int i = 0; i < e->n_used; i++) chosen[i] = place[chosen[i]];
 }
@@ -120,17 +127,18 @@ static void route_token(cpu_exec *c, const plan_experts *e, int layer, int64_t r
     const float *scores = cpu_exec_row(c, BUF_ROUTER, row);
     float probability[MODEL_MAX_EXPERTS], score[MODEL_MAX_EXPERTS];
     int32_t *chosen = c->experts.chosen + row * e->n_used;
-    for (int i = 0; i < e->n_expert; i++) probability[source_of(e, i)] = scores[i];
-    if (e->gating == GATING_SOFTMAX) softmax(probability, e->n_expert);
+    for (int i = 0; i < e->n_scored; i++) probability[source_of(e, i)] = scores[i];
+    if (e->gating == GATING_SOFTMAX) softmax(probability, e->n_scored);
     if (e->gating == GATING_SIGMOID)
-        for (int i = 0; i < e->n_expert; i++) probability[i] = cpu_exec_sigmoid(probability[i]);
-    memcpy(score, probability, (size_t)e->n_expert * sizeof *score);
-    for (int i = 0; e->select_bias && i < e->n_expert; i++)
+        for (int i = 0; i < e->n_scored; i++) probability[i] = cpu_exec_sigmoid(probability[i]);
+    memcpy(score, probability, (size_t)e->n_scored * sizeof *score);
+    for (int i = 0; e->select_bias && i < e->n_scored; i++)
         score[source_of(e, i)] += e->select_bias[i];
     choose(e, score, chosen);
-    if (c->expert_slack > 0 && c->paging && paging_has_experts(c->paging, layer) &&
+    if (c->expert_slack > 0 && c->paging && e->share == 0 && paging_has_experts(c->paging, layer) &&
         c->ubatch.item_of_row[row]->n_tokens <= PLAN_DECODE_TOKENS)
         prefer_resident(c, e, layer, probability, score, chosen);
+    take_adjugates(e, chosen);
     weigh(e, probability, chosen, c->experts.weight + row * e->n_used);
     restore_places(e, chosen);
     c->experts.shared[row] = 1;
@@ -226,7 +234,8 @@ void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e) {
         if (x->first[i + 1] > 0) x->active[x->n_active++] = i;
         x->first[i + 1] += x->first[i];
     }
-    if (e->primary == SIDE_CPU) count_chosen(c, s->layer, x->chosen, n_pairs);
+    for (int i = e->n_expert; i < c->plan->n_expert; i++) x->first[i + 1] = x->first[i];
+    if (e->primary == SIDE_CPU && e->share == 0) count_chosen(c, s->layer, x->chosen, n_pairs);
     for (int i = 0; i < n_pairs; i++) { /* moves `first`, which the next loop restores */
         x->pair[i] = -1;
         if (!is_own(c, s->layer, e, x->chosen[i])) continue;
@@ -236,7 +245,7 @@ void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     }
     for (int i = e->n_expert; i > 0; i--) x->first[i] = x->first[i - 1];
     x->first[0] = 0;
-    if (c->paging && paging_has_experts(c->paging, s->layer))
+    if (c->paging && e->share == 0 && paging_has_experts(c->paging, s->layer))
         paging_activate(c->paging, s->layer, x->active, x->n_active);
     place_acts(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
     place_acts(c, e->down_kinds, e->n_ff, x->hidden_at);

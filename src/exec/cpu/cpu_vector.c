@@ -164,6 +164,10 @@ void cpu_exec_quantize(cpu_exec *c, const plan_step *s, const args_quantize *a) 
             float *v = cpu_exec_row(c, s->in, i);
             c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->act_width);
         }
+        for (int64_t i = c0; i < c1 && a->divisors; i++) {
+            float *v = cpu_exec_row(c, s->in, i);
+            for (int64_t k = 0; k < s->act_width; k++) v[k] /= a->divisors[k];
+        }
         for (int64_t i = c0; i < c1 && a->layer_embd; i++) {
             float *v = cpu_exec_row(c, s->in, i);
             const float *e = cpu_exec_row(c, BUF_LAYER_EMBD, i) + s->layer * s->act_width;
@@ -188,14 +192,17 @@ void cpu_exec_add(cpu_exec *c, const plan_step *s, const args_add *a) {
     int64_t c0, c1, n = a->norm.width;
     while (take_rows(c, c->ubatch.n_tokens, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++) {
-            float *y = cpu_exec_row(c, s->in, i);
+            float *y = cpu_exec_row(c, s->in, i), *x = cpu_exec_row(c, s->out, i);
+            if (a->norm.kind == NORM_NONE && s->out != BUF_STREAMS) { /* y stays unchanged */
+                for (int64_t k = 0; k < n; k++) x[k] = (x[k] + a->scale * y[k]) * a->x_scale;
+                continue;
+            }
             norm_row(c, s, &a->norm, y, y);
             for (int64_t k = 0; a->scale != 1 && k < n; k++) y[k] *= a->scale;
             if (s->out == BUF_STREAMS) {
                 add_to_others(c, i, y);
                 continue;
             }
-            float *x = cpu_exec_row(c, s->out, i);
             c->kernels.add(x, y, x, n);
             for (int64_t k = 0; a->x_scale != 1 && k < n; k++) x[k] *= a->x_scale;
         }

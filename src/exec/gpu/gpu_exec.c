@@ -44,7 +44,8 @@ static pi_status alloc_experts(gpu_exec *g, pi_error *err) {
     int few = g->n_batch; /* tokens of the largest ubatch without tiles */
     while (few > 1 && gpu_exec_tiles_experts(few, n_used, n_expert)) few--;
     int64_t n_hidden = (width + CPU_ACT_GROUP - 1) / CPU_ACT_GROUP * CPU_ACT_GROUP;
-    size_t n_bytes = (size_t)few * (size_t)n_used * gpu_q8_bytes(n_hidden);
+    /* one token more: adjugate experts of a token may be fewer than its experts */
+    size_t n_bytes = (size_t)(few + 1) * (size_t)n_used * gpu_q8_bytes(n_hidden);
     size_t rounded = gpu_matmul_columns(width, g->n_batch * n_used);
     if (tiles && rounded > n_bytes) n_bytes = rounded;
     pi_status status = gpu_exec_alloc(g, n_bytes, "inputs of experts", &g->expert_scratch, err);

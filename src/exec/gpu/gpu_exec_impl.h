@@ -23,7 +23,7 @@ typedef struct gpu_exec_step {
     const float *bias[PLAN_MAX_GROUP];
     const float *norm_weight, *norm_bias, *q_norm, *k_norm, *sinks, *slopes;
     gpu_mat down, fc2;
-    const float *down_bias, *score_bias, *cut_weight;
+    const float *down_bias, *score_bias, *cut_weight, *divisors;
     const uint8_t *sign;
     const float *coefficients; /* of streams */
     gpu_kv_layout kv;
@@ -47,11 +47,11 @@ static inline size_t gpu_exec_header_bytes(int n_cols) {
 
 /* The CPU's share of a layer whose primary is the GPU; all NULL if there is none. */
 typedef struct gpu_exec_cold {
-    const plan_step *in;               /* gate and up */
-    plan_matrix down;                  /* rows or columns of these neurons */
-    const float *bias[PLAN_MAX_GROUP]; /* on the device, for the matrices of the step */
-    const float *down_bias;            /* [n_embd] */
-    const float *cut_weight;           /* of these neurons, or NULL */
+    const plan_step *in;                /* gate and up */
+    plan_matrix down;                   /* rows or columns of these neurons */
+    const float *bias[PLAN_MAX_GROUP];  /* on the device, for the matrices of the step */
+    const float *down_bias;             /* [n_embd] */
+    const float *cut_weight, *divisors; /* of these neurons, or NULL */
 } gpu_exec_cold;
 
 /* What the steps of a ubatch depend on; the rest they read from device memory. */
@@ -210,6 +210,11 @@ static inline float *gpu_exec_box_x(const gpu_pinned *box) {
 /* The pinned memory where the CPU writes a message with this buffer. */
 static inline const gpu_pinned *gpu_exec_outbox(const gpu_exec *g, plan_buffer b) {
     return b == BUF_LAYER_EMBD ? &g->message_embd : &g->message_x[SIDE_CPU];
+}
+
+static inline gpu_clamp gpu_exec_clamp(const gpu_exec *g, int layer) {
+    return (gpu_clamp){.most = g->model->layers[layer].hp.ffn_clamp,
+                       .shifted = g->model->arch->has & ARCH_FFN_CLAMP};
 }
 
 static inline const gpu_column *gpu_exec_columns(const gpu_exec *g) {

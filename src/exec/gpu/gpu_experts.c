@@ -12,7 +12,7 @@ void gpu_exec_route(gpu_exec *g, const plan_step *s, const plan_experts *e, cons
                    .select_bias = w->select_bias,
                    .perm = w->perm,
                    .lds = g->plan->gpu_width[BUF_ROUTER],
-                   .n_expert = e->n_expert,
+                   .n_expert = e->n_scored,
                    .n_used = e->n_used,
                    .n_group = e->n_group,
                    .n_group_used = e->n_group_used,
@@ -20,17 +20,23 @@ void gpu_exec_route(gpu_exec *g, const plan_step *s, const plan_experts *e, cons
                    .gating = (gpu_gating)e->gating,
                    .norm = e->norm,
                    .scale = e->scale,
+                   .share = e->share,
                    .slots = g->slots ? g->slots + (int64_t)s->layer * e->n_expert : NULL,
                    .uses = g->uses + (int64_t)s->layer * e->n_expert,
                    .choices = g->bits};
+    if (e->share > 0) {
+        a.slots = NULL;
+        a.uses = NULL;
+    }
     if (gpu_exec_sends(g, s, p, &send)) a.send = &send;
     g->b->ops.route(g->stream, &a);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
+/* Adjugate experts are fewer, but use the memory of the experts. */
 static bool uses_tiles(const plan_experts *e, const gpu_exec_shape *p) {
-    return p->form == FORM_MANY && gpu_exec_tiles_experts(p->n_cols, e->n_used, e->n_expert);
+    return p->form == FORM_MANY && gpu_exec_tiles_experts(p->n_cols, e->n_used, e->n_scored);
 }
 
 static gpu_expert_lists lists_of(const gpu_exec *g) {
@@ -52,7 +58,7 @@ static gpu_expert_matmul tiled_of(const gpu_exec *g, const plan_experts *e,
 }
 
 /* Sorts the pairs; then gate's activations, and their products with up. */
-static void tiled_in(gpu_exec *g, const plan_experts *e, const gpu_exec_step *w,
+static void tiled_in(gpu_exec *g, const plan_step *s, const plan_experts *e, const gpu_exec_step *w,
                      const gpu_exec_shape *p) {
     const gpu_expert_group group = {.choices = g->bits,
                                     .n_used = e->n_used,
@@ -71,7 +77,7 @@ static void tiled_in(gpu_exec *g, const plan_experts *e, const gpu_exec_step *w,
         a.scales = w->scales[k];
         a.in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols);
         a.weigh = e->weigh_input;
-        a.clamp = gated && g->model->arch->has & ARCH_FFN_CLAMP;
+        if (gated) a.clamp = gpu_exec_clamp(g, s->layer);
         a.result = k == 1 && gated ? GPU_EXPERT_GATED : GPU_EXPERT_ACTIVATED;
         a.y = g->buf[BUF_EXPERT_GATE];
         a.ldy = g->plan->gpu_width[BUF_EXPERT_GATE];
@@ -107,7 +113,7 @@ static void tiled_down(gpu_exec *g, const plan_experts *e, const gpu_exec_step *
 void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
                          const gpu_exec_step *w, const gpu_exec_shape *p) {
     if (uses_tiles(e, p)) {
-        tiled_in(g, e, w, p);
+        tiled_in(g, s, e, w, p);
         return;
     }
     const bool gated = e->gate.w.data, skip = gated && e->mode == PI_MODE_EXACT;
@@ -124,7 +130,7 @@ void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
                              .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
                              .weigh = e->weigh_input,
                              .skip = skip,
-                             .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
+                             .clamp = gpu_exec_clamp(g, s->layer),
                              .n_used = e->n_used,
                              .n_own = (int32_t)e->hot,
                              .n_cols = p->n_cols,
@@ -201,7 +207,7 @@ void gpu_exec_experts_sum(gpu_exec *g, const plan_step *s, const plan_experts *e
                               .shared_score = e->shared_router ? scores : NULL,
                               .lds = g->plan->gpu_width[BUF_SHARED],
                               .ld_score = g->plan->gpu_width[BUF_ROUTER],
-                              .used = g->read + 2 * s->layer,
+                              .used = e->share > 0 ? NULL : g->read + 2 * s->layer,
                               .y = g->buf[s->out]};
     g->b->ops.expert_sum(g->stream, &a);
 }

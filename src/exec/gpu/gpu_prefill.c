@@ -87,6 +87,10 @@ static pi_status upload_vectors(gpu_exec *g, gpu_exec_cold *cold, pi_error *err)
     if (status == PI_OK && f)
         status = gpu_exec_upload_floats(g, f->cut_weight, n_neurons(cold), "factors of neurons",
                                         &cold->cut_weight, err);
+    const float *divisors = g->sides->plan->ffn[cold->in->layer].divisors;
+    if (status == PI_OK)
+        status = gpu_exec_upload_floats(g, divisors, n_neurons(cold), "scales of activations",
+                                        &cold->divisors, err);
     return status;
 }
 
@@ -181,11 +185,12 @@ static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, const plan_step 
                             .n = n,
                             .n_cols = n_cols,
                             .f = g->model->hp.activation,
-                            .clamp = g->model->arch->has & ARCH_FFN_CLAMP,
+                            .clamp = gpu_exec_clamp(g, s->layer),
                             .threshold = g->model->hp.activation_threshold,
                             .cut = f ? f->cut : -1,
                             .cut_weight = cold->cut_weight ? cold->cut_weight + r0 : NULL,
                             .cut_down = f ? f->cut_down : 0,
+                            .divisors = cold->divisors ? cold->divisors + r0 : NULL,
                             .bitmap = selected ? g->bits : NULL,
                             .n_words = plan_bits_words(g->model->layers[s->layer].hp.n_ff),
                             .first_bit = selected ? f->first + r0 : 0,

@@ -323,7 +323,8 @@ uint64_t gpu_exec_sparse_bytes(const gpu_exec *g) {
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {
         const plan_step *s = &g->plan->gpu_steps[i];
         if (plan_step_is_sparse(s)) sum += sparse_bytes(g, s);
-        if (s->op == OP_EXPERTS_SUM) sum += expert_bytes(g, s);
+        if (s->op == OP_EXPERTS_SUM && STEP_ARGS(s, experts)->experts->share == 0)
+            sum += expert_bytes(g, s);
     }
     return sum;
 }

@@ -30,11 +30,17 @@ void gpu_exec_conv(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
 
 void gpu_exec_recur(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
                     const gpu_exec_shape *p) {
-    const gpu_recur a = {.kind = r->mixer == MIXER_SSM   ? GPU_RECUR_SSM
-                                 : r->mixer == MIXER_KDA ? GPU_RECUR_KDA
-                                                         : GPU_RECUR_DELTA,
+    const bool scan = r->mixer == MIXER_SCAN; /* channels are rows of one head */
+    const float *keys = g->buf[BUF_SSM_CONV] + r->n_head * r->head_dim;
+    const gpu_recur a = {.kind = r->channels               ? GPU_RECUR_SCAN
+                                 : r->mixer == MIXER_KDA   ? GPU_RECUR_KDA
+                                 : r->mixer == MIXER_DELTA ? GPU_RECUR_DELTA
+                                                           : GPU_RECUR_SSM,
                          .x = g->buf[BUF_SSM_CONV],
-                         .step = g->buf[BUF_SSM_STEP],
+                         .step = r->dt_bias ? g->buf[BUF_SSM_STEP] : NULL,
+                         .keys = scan ? g->buf[BUF_SSM_KEY] : keys,
+                         .queries = scan ? g->buf[BUF_SSM_QUERY] : keys + r->n_group * r->n_state,
+                         .ldk = width_of(g, scan ? BUF_SSM_KEY : BUF_SSM_CONV),
                          .beta = g->buf[BUF_SSM_BETA],
                          .ldx = width_of(g, BUF_SSM_CONV),
                          .lds = width_of(g, BUF_SSM_STEP),
@@ -44,9 +50,9 @@ void gpu_exec_recur(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w
                          .dt_bias = w->dt_bias,
                          .a = w->decay,
                          .skip = w->skip,
-                         .n_head = r->n_head,
+                         .n_head = r->channels ? 1 : r->n_head,
                          .n_group = r->n_group,
-                         .head_dim = (int32_t)r->head_dim,
+                         .head_dim = r->channels ? r->n_head : (int32_t)r->head_dim,
                          .n_state = (int32_t)r->n_state,
                          .n_cols = p->n_cols,
                          .groups_alternate = r->groups_alternate,
@@ -61,15 +67,17 @@ void gpu_exec_recur(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w
 void gpu_exec_gate_ssm(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
                        const gpu_exec_shape *p) {
     int64_t n = r->n_head * r->head_dim;
-    bool first = r->mixer == MIXER_SSM;
+    bool first = r->mixer & (MIXER_SSM | MIXER_SCAN), all = r->mixer == MIXER_LIGHTNING;
     const gpu_gate a = {.gate = g->buf[BUF_SSM_GATE],
                         .norm = w->norm_weight,
                         .ldg = width_of(g, BUF_SSM_GATE),
                         .ldx = width_of(g, BUF_SSM_OUT),
                         .n = n,
-                        .width = first ? n / r->n_group : r->head_dim,
+                        .width = first ? n / r->n_group
+                                 : all ? n
+                                       : r->head_dim,
                         .first = first,
-                        .sigmoid = r->mixer == MIXER_KDA,
+                        .sigmoid = r->mixer & (MIXER_KDA | MIXER_LIGHTNING),
                         .eps = g->model->hp.norm_eps,
                         .n_cols = p->n_cols,
                         .x = g->buf[BUF_SSM_OUT]};

@@ -197,6 +197,12 @@ static pi_status upload_mix(gpu_exec *g, const plan_step *s, const args_mix *a, 
 
 /* ---- FFN and experts ------------------------------------------------------------------------- */
 
+static pi_status upload_ffn_in(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
+    const plan_ffn *f = &g->plan->gpu_ffn[s->layer];
+    return gpu_exec_upload_floats(g, f->divisors, f->n_ff, "scales of activations", &out->divisors,
+                                  err);
+}
+
 static pi_status upload_ffn_down(gpu_exec *g, const plan_ffn *f, gpu_exec_step *out,
                                  pi_error *err) {
     const plan_matrix *down = &f->down;
@@ -282,10 +288,10 @@ static pi_status upload_experts_down(gpu_exec *g, const plan_experts *e, gpu_exe
 static pi_status upload_route(gpu_exec *g, const plan_experts *e, gpu_exec_step *out,
                               pi_error *err) {
     const char *what = "a router";
-    pi_status status = gpu_exec_upload_floats(g, e->select_bias, e->n_expert, what,
+    pi_status status = gpu_exec_upload_floats(g, e->select_bias, e->n_scored, what,
                                               &out->select_bias, err);
     if (status != PI_OK) return status;
-    return upload_bytes(g, e->perm, (size_t)e->n_expert * sizeof *e->perm, what,
+    return upload_bytes(g, e->perm, (size_t)e->n_scored * sizeof *e->perm, what,
                         (const void **)&out->perm, err);
 }
 
@@ -414,21 +420,25 @@ static pi_status upload_conv(gpu_exec *g, const plan_step *s, const plan_recurre
     return gpu_exec_upload_floats(g, r->conv_bias, r->n_conv, recurrent_layer, &out->bias[0], err);
 }
 
-static pi_status upload_recur(gpu_exec *g, const plan_recurrent *r, gpu_exec_step *out,
-                              pi_error *err) {
+static pi_status upload_recur(gpu_exec *g, const plan_step *s, const plan_recurrent *r,
+                              gpu_exec_step *out, pi_error *err) {
     int64_t n_dt = r->mixer == MIXER_KDA ? r->n_head * r->n_state : r->n_head;
-    out->state_at = out[-1].state_at + r->heads_at - r->conv_at; /* after the convolution's */
+    int64_t n_a = r->channels ? r->n_head * r->n_state : r->n_head;
+    int conv = -1;
+    while (s[conv].op != OP_CONV) conv--;
+    out->state_at = out[conv].state_at + r->heads_at - r->conv_at; /* after the convolution's */
     pi_status status = gpu_exec_upload_floats(g, r->dt_bias, n_dt, recurrent_layer, &out->dt_bias,
                                               err);
     if (status == PI_OK)
-        status = gpu_exec_upload_floats(g, r->a, r->n_head, recurrent_layer, &out->decay, err);
+        status = gpu_exec_upload_floats(g, r->a, n_a, recurrent_layer, &out->decay, err);
     if (status != PI_OK) return status;
     return gpu_exec_upload_floats(g, r->d, r->n_head, recurrent_layer, &out->skip, err);
 }
 
 static pi_status upload_gate_ssm(gpu_exec *g, const plan_recurrent *r, gpu_exec_step *out,
                                  pi_error *err) {
-    int64_t n = r->mixer == MIXER_SSM ? r->n_head * r->head_dim : r->head_dim;
+    bool whole = r->mixer & (MIXER_SSM | MIXER_LIGHTNING);
+    int64_t n = whole ? r->n_head * r->head_dim : r->head_dim;
     return gpu_exec_upload_floats(g, r->norm, n, recurrent_layer, &out->norm_weight, err);
 }
 

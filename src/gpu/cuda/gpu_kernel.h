@@ -316,18 +316,18 @@ static __device__ __forceinline__ float gpu_hidden(activation f, float activated
     return fabsf(h) <= cut_down ? 0.0f : h;
 }
 
-/* Clamps gate and up as in gpt-oss, and scales them so that silu(gate) * up is its activation: x /
- * (1 + e^-ax) = silu(ax) / a. NaN stays NaN. */
-#define GPU_CLAMP_LIMIT 7.0f
+/* Clamps gate and up. For gpt-oss it also scales them so that silu(gate) * up is its activation: x
+ * / (1 + e^-ax) = silu(ax) / a. NaN stays NaN. */
 #define GPU_CLAMP_ALPHA 1.702f
-static __device__ __forceinline__ float gpu_clamp_gate(float x) {
-    return GPU_CLAMP_ALPHA * (x > GPU_CLAMP_LIMIT ? GPU_CLAMP_LIMIT : x);
+static __device__ __forceinline__ float gpu_clamp_gate(const gpu_clamp &c, float x) {
+    if (c.most == 0.0f) return x;
+    const float y = x > c.most ? c.most : x;
+    return c.shifted ? GPU_CLAMP_ALPHA * y : y;
 }
-static __device__ __forceinline__ float gpu_clamp_up(float x) {
-    const float y = x > GPU_CLAMP_LIMIT    ? GPU_CLAMP_LIMIT
-                    : x < -GPU_CLAMP_LIMIT ? -GPU_CLAMP_LIMIT
-                                           : x;
-    return (y + 1.0f) / GPU_CLAMP_ALPHA;
+static __device__ __forceinline__ float gpu_clamp_up(const gpu_clamp &c, float x) {
+    if (c.most == 0.0f) return x;
+    const float y = x > c.most ? c.most : x < -c.most ? -c.most : x;
+    return c.shifted ? (y + 1.0f) / GPU_CLAMP_ALPHA : y;
 }
 
 /* True in the last of n blocks that call it; this block sees the writes of the others. *arrived is

@@ -103,7 +103,7 @@ static __device__ void write_choices(const gpu_route &a, int64_t c, const route_
         const float p = s.probability[s.chosen[k]];
         float weight = soft ? expf(p - top) / all : p;
         if (a.norm) weight /= fmaxf(sum, least_sum);
-        const int32_t expert = s.place[s.chosen[k]];
+        const int32_t expert = a.share > 0 ? s.chosen[k] : s.place[s.chosen[k]];
         if (a.uses) gpu_count(&a.uses[expert], 1);
         out[GPU_CHOICE_WORDS * k] = (uint32_t)(a.slots ? a.slots[expert] : expert);
         out[GPU_CHOICE_WORDS * k + 1] = gpu_float_bits(weight * a.scale);
@@ -129,6 +129,10 @@ static __global__ void __launch_bounds__(GPU_WARP) route_kernel(route_args args)
         const int found = take_best(a, s);
         if (gpu_lane() == 0) s.chosen[k] = found;
     }
+    /* also exact: the factor and the rounding are llama.cpp's */
+    if (a.share > 0 && gpu_lane() == 0)
+        for (int k = 0; k < a.n_used; k++)
+            s.chosen[k] = (int32_t)((float)s.chosen[k] * (1.0f / (float)a.share));
     gpu_sync();
     if (gpu_lane() == 0) write_choices(a, c, s);
     gpu_sync();
@@ -209,7 +213,7 @@ static __device__ __forceinline__ float neuron_of(const expert_in_args &a, int64
             gate = row_of<F>(a.gate, row, in);
         }
         gate = scaled(gate, a.gate_scales, a.gate_bias, weight, expert, at);
-        gate = gpu_activation(a.f, a.threshold, a.clamp ? gpu_clamp_gate(gate) : gate);
+        gate = gpu_activation(a.f, a.threshold, gpu_clamp_gate(a.clamp, gate));
         if (!a.up.data || (a.skip && gate == 0.0f)) return gate;
         if (!both) up = row_of<F>(a.up, row, in);
     } else {
@@ -219,7 +223,7 @@ static __device__ __forceinline__ float neuron_of(const expert_in_args &a, int64
     n_read++;
     up = scaled(up, a.up_scales, a.up_bias, weight, expert, at);
     if (!a.gate.data && !a.values) return gpu_activation(a.f, a.threshold, up);
-    return gpu_gated(a.f, gate, a.clamp ? gpu_clamp_up(up) : up);
+    return gpu_gated(a.f, gate, gpu_clamp_up(a.clamp, up));
 }
 
 /* A block computes a group of 32 neurons of a pair, and its int8 form. */
@@ -263,7 +267,7 @@ static void launch_in(gpu_stream *s, quant_type type, const expert_in_args &a) {
  * h. */
 void gpu_op_expert_in(gpu_stream *s, const gpu_expert_in *in) {
     assert(in->n_cols >= 1 && in->n_used >= 1 && in->in.n_cols == in->n_cols);
-    assert(in->n % GROUP == 0 && (!in->clamp || in->f == ACTIVATION_SILU));
+    assert(in->n % GROUP == 0 && (in->clamp.most == 0 || in->f == ACTIVATION_SILU));
     expert_in_args a = expert_in_args();
     static_cast<gpu_expert_in &>(a) = *in;
     if (a.gate.data && a.gate.type != a.up.type) {

@@ -186,9 +186,8 @@ struct tile_pairs {
                                         const row &r, float sum) const {
         const float bias = e.bias ? e.bias[expert * columns.n_out + o] : 0.0f;
         const float v = sum * r.factor + bias;
-        r.y[o] = e.result == GPU_EXPERT_GATED
-                     ? gpu_gated(e.f, r.y[o], e.clamp ? gpu_clamp_up(v) : v)
-                     : v;
+        r.y[o] = e.result == GPU_EXPERT_GATED ? gpu_gated(e.f, r.y[o], gpu_clamp_up(e.clamp, v))
+                                              : v;
     }
 };
 
@@ -228,7 +227,7 @@ static __global__ void __launch_bounds__(ACTIVATE_THREADS) activate_kernel(gpu_e
     const int64_t o = (int64_t)(blockIdx.x % parts) * ACTIVATE_THREADS + threadIdx.x;
     if (o >= e.w.n_out) return;
     float *y = e.y + e.lists.pair[place] * e.ldy + o;
-    *y = gpu_activation(e.f, e.threshold, e.clamp ? gpu_clamp_gate(*y) : *y);
+    *y = gpu_activation(e.f, e.threshold, gpu_clamp_gate(e.clamp, *y));
 }
 
 template <bool transposed> static void run(gpu_stream *s, const gpu_expert_matmul *a) {
@@ -255,7 +254,7 @@ template <bool transposed> static void run(gpu_stream *s, const gpu_expert_matmu
 void gpu_op_expert_matmul(gpu_stream *s, const gpu_expert_matmul *a) {
     assert(a->n_cols >= 1 && a->n_used >= 1 && a->in.x && a->scratch);
     assert(a->in.n_cols == (a->of_pairs ? a->n_cols * a->n_used : a->n_cols));
-    assert(!a->clamp || a->f == ACTIVATION_SILU);
+    assert(a->clamp.most == 0 || a->f == ACTIVATION_SILU);
     assert(!a->by_rows || a->result == GPU_EXPERT_PRODUCT);
     if (a->by_rows)
         run<true>(s, a);

@@ -67,7 +67,7 @@ static __global__ void __launch_bounds__(THREADS) conv_kernel(gpu_conv a) {
 }
 
 void gpu_op_conv(gpu_stream *s, const gpu_conv *a) {
-    assert(a->n_cols >= 1 && a->n_taps >= 2 && a->n_taps <= TAPS && a->part >= 1);
+    assert(a->n_cols >= 1 && a->n_taps >= 1 && a->n_taps <= TAPS && a->part >= 1);
     const gpu_grid grid = {gpu_blocks(a->n, THREADS), (unsigned)a->n_cols, 1, THREADS};
     gpu_launch<conv_kernel>(s, grid, *a);
 }
@@ -106,18 +106,21 @@ static __device__ __forceinline__ void normalize(float (&x)[E], float eps, float
     for (int e = 0; e < E; e++) x[e] *= scale;
 }
 
+/* SCAN: decays and steps differ between rows (step_rows). */
 template <int E>
 static __device__ __forceinline__ void load_ssm(const gpu_recur &a, int64_t c, int head, int group,
                                                 recur_inputs<E> &in) {
-    const float *x = a.x + c * a.ldx;
-    const float *keys = x + (int64_t)a.n_head * a.head_dim;
-    const float step = softplus(a.step[c * a.lds + head] + a.dt_bias[head]);
-    const float decay = expf(step * a.a[head]);
-    load(keys + (int64_t)group * a.n_state, a.n_state, in.key);
-    load(keys + (int64_t)(a.n_group + group) * a.n_state, a.n_state, in.query);
+    const int64_t first = c * a.ldk + (int64_t)group * a.n_state;
+    float step = 1.0f, decay = 1.0f;
+    if (a.kind == GPU_RECUR_SSM) {
+        if (a.step) step = softplus(a.step[c * a.lds + head] + a.dt_bias[head]);
+        decay = expf(step * a.a[head]);
+    }
+    load(a.keys + first, a.n_state, in.key);
+    load(a.queries + first, a.n_state, in.query);
     GPU_UNROLL
     for (int e = 0; e < E; e++) in.decay[e] = decay;
-    in.values = x + (int64_t)head * a.head_dim;
+    in.values = a.x + c * a.ldx + (int64_t)head * a.head_dim;
     in.by = step;
     in.beta = 1.0f;
 }
@@ -183,17 +186,30 @@ static __device__ __forceinline__ void load_rows(const gpu_recur &a, float (&s)[
 /* Processes one column. The new S . query is (decayed S) . query + d * both, with both = key .
  * query, so that it does not wait for the new S. */
 template <int E, int R>
-static __device__ __forceinline__ void step_rows(const gpu_recur &a, const recur_inputs<E> &in,
-                                                 float both, float skip, int row, float *y,
-                                                 float (&s)[R][E]) {
+static __device__ __forceinline__ void step_rows(const gpu_recur &a, int64_t c,
+                                                 const recur_inputs<E> &in, float both, float skip,
+                                                 int row, float *y, float (&s)[R][E]) {
     GPU_UNROLL
     for (int r = 0; r < R; r++) {
         const bool there = row + r < a.head_dim;
         const float x = there ? in.values[row + r] : 0.0f;
-        GPU_UNROLL
-        for (int e = 0; e < E; e++) s[r][e] *= in.decay[e];
         float d = x * in.by;
-        if (a.kind != GPU_RECUR_SSM) d = in.beta * (d - dot(s[r], in.key));
+        if (a.kind == GPU_RECUR_SCAN) {
+            const int64_t at = there ? row + r : 0;
+            const float step = softplus(a.step[c * a.lds + at] + a.dt_bias[at]);
+            GPU_UNROLL
+            for (int e = 0; e < E; e++) {
+                const int i = gpu_lane() + e * GPU_WARP;
+                if (i < a.n_state) s[r][e] *= expf(step * a.a[at * a.n_state + i]);
+            }
+            d *= step;
+            skip = a.skip[at];
+        } else {
+            GPU_UNROLL
+            for (int e = 0; e < E; e++) s[r][e] *= in.decay[e];
+        }
+        if (a.kind == GPU_RECUR_DELTA || a.kind == GPU_RECUR_KDA)
+            d = in.beta * (d - dot(s[r], in.key));
         const float out = dot(s[r], in.query) + d * both + skip * x;
         GPU_UNROLL
         for (int e = 0; e < E; e++) s[r][e] += d * in.key[e];
@@ -216,11 +232,11 @@ static __global__ void __launch_bounds__(THREADS) recur_kernel(gpu_recur a) {
     for (int t = 0; t < col.run; t++) {
         if (t == col.n_before && col.state_before) store_rows(a, s, head, row, col.state_before);
         recur_inputs<E> in;
-        if (a.kind == GPU_RECUR_SSM)
+        if (a.kind == GPU_RECUR_SSM || a.kind == GPU_RECUR_SCAN)
             load_ssm(a, c0 + t, head, group, in);
         else
             load_delta(a, c0 + t, head, group, in);
-        step_rows(a, in, dot(in.key, in.query), a.skip ? a.skip[head] : 0.0f, row,
+        step_rows(a, c0 + t, in, dot(in.key, in.query), a.skip ? a.skip[head] : 0.0f, row,
                   a.y + (c0 + t) * a.ldy + (int64_t)head * a.head_dim, s);
     }
     store_rows(a, s, head, row, col.state_to);
@@ -234,6 +250,7 @@ template <int E, int R> static void launch(gpu_stream *s, const gpu_recur *a) {
 
 void gpu_op_recur(gpu_stream *s, const gpu_recur *a) {
     assert(a->n_cols >= 1 && a->n_state <= GPU_MAX_STATE && a->n_head % a->n_group == 0);
+    assert(a->kind != GPU_RECUR_SCAN || (a->n_head == 1 && a->step && a->skip));
     if (a->n_state <= 4 * GPU_WARP)
         launch<4, 4>(s, a);
     else

@@ -14,11 +14,13 @@ enum {
 
 static __device__ __forceinline__ float activated(const gpu_activate &a, int64_t c, int64_t i) {
     float gate = a.gate[c * a.ldg + i], up = a.up ? a.up[c * a.ldu + i] : 0.0f;
-    if (a.clamp) gate = gpu_clamp_gate(gate), up = gpu_clamp_up(up);
+    gate = gpu_clamp_gate(a.clamp, gate);
+    up = gpu_clamp_up(a.clamp, up);
     float v = a.given ? gate : gpu_activation(a.f, a.threshold, gate);
     const float size = fabsf(v) * (a.cut_weight ? a.cut_weight[i] : 1.0f);
     if (size <= a.cut || !gpu_selected(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0f;
-    return a.up ? gpu_hidden(a.f, v, up, a.cut_down) : v;
+    v = a.up ? gpu_hidden(a.f, v, up, a.cut_down) : v;
+    return a.divisors ? v / a.divisors[i] : v;
 }
 
 /* A thread has four contiguous elements, so that eight lanes have a group of the int8 form. */
@@ -38,7 +40,8 @@ static __global__ void __launch_bounds__(ACTIVATE_THREADS) activate_kernel(gpu_a
 }
 
 void gpu_op_activate(gpu_stream *s, const gpu_activate *a) {
-    assert(a->n_cols >= 1 && a->n >= 1 && (!a->clamp || (a->up && a->f == ACTIVATION_SILU)));
+    assert(a->n_cols >= 1 && a->n >= 1 &&
+           (a->clamp.most == 0 || (a->up && a->f == ACTIVATION_SILU)));
     assert(!a->q8 || a->n % 32 == 0);
     const gpu_grid grid = {gpu_blocks(a->n, 4 * ACTIVATE_THREADS), (unsigned)a->n_cols, 1,
                            ACTIVATE_THREADS};
