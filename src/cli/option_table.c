@@ -163,7 +163,9 @@ const option option_table[] = {
         .help = "read the text from standard input, byte for byte (default without -p)"),
     ROW(FLAG, COMMAND, COMMAND_TOKENIZE, ids, NAMES("ids", NULL), .llama = EVERYWHERE,
         .help = "print the ids only, on one line"),
-    ROW(FLAG, COMMAND, COMMAND_TOKENIZE, bos, NAMES("bos", NULL), .help = "add a BOS token"),
+    ROW(FLAG, COMMAND, COMMAND_TOKENIZE, bos, NAMES("bos", NULL),
+        .help = "add a BOS token; with WordPiece and unigram vocabularies also the token "
+                "at the end"),
     ROW(FLAG, COMMAND, COMMAND_TOKENIZE, special, NAMES("special", NULL),
         .aliases = {"--parse-special"},
         .help = "parse control tokens in the text; with --detok: print them"),
