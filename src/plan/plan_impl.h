@@ -6,9 +6,9 @@
 
 enum {
     /* Maximum steps of one layer on one side. */
-    PLAN_ATTENTION_STEPS = 23, /* includes a recurrent mixer, receiving the residual stream, an
+    PLAN_ATTENTION_STEPS = 27, /* includes a recurrent mixer, receiving the residual stream, an
                                   early router, norms and additions */
-    PLAN_FFN_STEPS = 29,
+    PLAN_FFN_STEPS = 30,
     PLAN_HELPER_STEPS = 8,  /* for each helper on each side */
     PLAN_EMBD_STEPS = 6,    /* embedding of a layer, and receiving it */
     PLAN_STREAM_STEPS = 10, /* prediction, correction, the low-rank branch */
@@ -45,6 +45,8 @@ void plan_set_default_kernel(plan_step *s, plan_side side);
 void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only);
 /* Y = norm of X with the weights of a role, or X unchanged where the model has no such tensor. */
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
+/* X = norm of X, where the model has this norm after an addition. */
+void plan_add_sum_norm(plan *p, int layer, tensor_role weight, tensor_role bias);
 /* Whether the result of a block's last product is scaled or normed before it is added to X. */
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm);
 /* The buffer of an FFN's result that is scaled or normed. */
