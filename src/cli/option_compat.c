@@ -12,7 +12,7 @@ enum {
     SERVE = COMMAND_SERVE,
     GENERATE = RUN | SERVE,
     /* commands with llama.cpp's common options */
-    TEXTS = RUN | COMMAND_EVAL | PERPLEXITY | IMATRIX | SERVE,
+    TEXTS = RUN | COMMAND_EMBED | COMMAND_EVAL | PERPLEXITY | IMATRIX | SERVE,
     MODELS = TEXTS | BENCH
 };
 

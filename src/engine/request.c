@@ -57,9 +57,11 @@ static pi_status check_input(const engine_context *c, const pi_input *in, pi_err
                          "bad number of drafts: forward: %d of %d tokens: at least one is none",
                          in->n_drafts, in->n_tokens);
     if (in->logits != PI_LOGITS_NONE && !c->cpu.model->t[ROLE_OUTPUT].data)
-        return error_set(err, PI_ERR_UNSUPPORTED,
-                         "no logits: forward: %s is an encoder, which computes embeddings only",
-                         c->cpu.model->arch->name);
+        return error_set(
+            err, PI_ERR_UNSUPPORTED,
+            "no logits: forward: %s is an encoder, which computes embeddings only: use "
+            "powerinfer embed, or pi_embed",
+            c->cpu.model->arch->name);
     if (c->cpu.model->hp.bidirectional) {
         pi_status status = check_whole(c, in, err);
         if (status != PI_OK) return status;
