@@ -490,10 +490,11 @@ const option option_table[] = {
                 "reasoning_format; none: content; deepseek, deepseek-legacy, auto: "
                 "reasoning_content"),
     ROW(CHOICE, COMMAND, COMMAND_SERVE, pooling, NAMES("pooling", NULL), .argument = "TYPE",
-        .choices = "model|mean|last", .standard = "model", .llama = EVERYWHERE,
-        .llama_note = "mean or last",
+        .choices = "model|mean|last|cls|rank", .standard = "model", .llama = EVERYWHERE,
+        .llama_note = "mean, last; of encoders also cls, rank",
         .help = "pooling of hidden states for embeddings; mean: of all tokens; last: the last "
-                "token; model: the file's pooling, else mean"),
+                "token; model: the file's pooling, else mean; encoders also have cls: the first "
+                "token, and rank: the classifier's scores, for /v1/rerank"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, timeout, NAMES("timeout", "to"), .argument = "S",
         .standard = "60", RANGE(1, 86400), .llama = EVERYWHERE, .llama_note = "default 60",
         .help = "timeout in seconds for receiving a request and for sending to a client"),
