@@ -681,9 +681,11 @@ static void read_causal(key_reader *r, const arch_row *arch, model_hparams *hp) 
     const gguf_value *v = find_key(r, "attention.causal", key);
     if (v) gguf_as_bool(v, &causal);
     hp->bidirectional = !causal;
-    hp->pooling = (model_pooling)read_int(r, "pooling_type", 0, MODEL_POOLING_UNKNOWN, INT32_MIN,
-                                          INT32_MAX);
-    if ((unsigned)hp->pooling > MODEL_POOLINGS) hp->pooling = MODEL_POOLING_UNKNOWN;
+    int64_t pooling = -1; /* in unsigned files UINT32_MAX */
+    v = find_key(r, "pooling_type", key);
+    if (v) gguf_as_i64(v, &pooling);
+    hp->pooling = pooling >= 0 && pooling < MODEL_POOLINGS ? (model_pooling)pooling
+                                                           : MODEL_POOLING_UNKNOWN;
     if (r->status == PI_OK && !causal && !arch->encoder)
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "not supported: %s: key %s: attention to later tokens",

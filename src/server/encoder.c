@@ -48,7 +48,7 @@ pi_status encoder_create(const server_options *options, encoder **out, pi_error 
     pi_status status = PI_OK;
     if (pi_embedding_width(e->model, e->pooling) == 0)
         status = error_set(err, PI_ERR_UNSUPPORTED,
-                           "no classifier: the model cannot rank: use another --pooling");
+                           "no classifier: the model cannot rank: use another pooling");
     if (status == PI_OK) status = pi_context_create(e->model, &context, &e->context, err);
     if (status != PI_OK) {
         encoder_destroy(e);

@@ -48,8 +48,8 @@ typedef enum token_role {
 } token_role;
 
 enum {
-    TOKENIZER_ADD_SPECIAL = 1, /* add BOS / EOS where the vocabulary requests them */
-    TOKENIZER_FORCE_BOS = 2, /* BOS in any case; `bert` and `t5`: also the token at the end */
+    TOKENIZER_ADD_SPECIAL = 1,   /* add BOS / EOS where the vocabulary requests them */
+    TOKENIZER_FORCE_BOS = 2,     /* BOS in any case; `bert` and `t5`: also the token at the end */
     TOKENIZER_PARSE_SPECIAL = 4, /* control tokens in the text are recognised */
     TOKENIZER_STOP = 8           /* stop as soon as more than `capacity` tokens are found */
 };
