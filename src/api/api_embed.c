@@ -35,7 +35,7 @@ int32_t pi_embedding_width(const pi_model *m, pi_pooling pooling) {
     if (pooling != PI_POOLING_RANK) return m->weights->hp.n_embd;
     const model_tensor *out = &m->weights->t[ROLE_CLS_OUT];
     if (!has_classifier(m->weights)) return 0;
-    return out->data ? (int32_t)out->n_out : m->weights->hp.n_embd;
+    return (int32_t)(out->data ? out->n_out : m->weights->t[ROLE_CLS].n_out);
 }
 
 /* ---- classifier ------------------------------------------------------------------------------ */
@@ -69,7 +69,7 @@ static void layer_norm(const float *weight, float *x, int64_t n, double eps) {
         x[i] = (float)(((double)x[i] - mean) / sqrt(variance + eps) * (double)weight[i]);
 }
 
-/* x [n_embd]: a text's vector. out [labels or n_embd]. */
+/* x [n_embd]: a text's vector. out [pi_embedding_width]. */
 static pi_status classify(const model *m, const float *x, float *out, pi_error *err) {
     const model_tensor *t = m->t;
     size_t n = (size_t)m->hp.n_embd;
@@ -78,6 +78,7 @@ static pi_status classify(const model *m, const float *x, float *out, pi_error *
     memcpy(hidden, x, n * sizeof *hidden);
     if (t[ROLE_CLS].data) {
         multiply(&t[ROLE_CLS], &t[ROLE_CLS_BIAS], x, room, hidden);
+        n = (size_t)t[ROLE_CLS].n_out;
         for (size_t i = 0; i < n; i++) hidden[i] = (float)activate(m, (double)hidden[i]);
         if (t[ROLE_CLS_NORM].data)
             layer_norm(t[ROLE_CLS_NORM].data, hidden, m->hp.n_embd, (double)m->hp.norm_eps);

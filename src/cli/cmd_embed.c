@@ -25,7 +25,7 @@ typedef struct job {
     pi_context *context;
     pi_pooling pooling;
     int32_t width;
-    pi_embed_text *texts; /* [n_texts], tokens of their own */
+    pi_embed_text *texts; /* [n_texts]; each owns its tokens */
     int32_t n_texts;
     int64_t n_tokens; /* of all texts */
     float *vectors;   /* [n_texts][width], or [n_tokens][width] without pooling */

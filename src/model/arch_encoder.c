@@ -6,10 +6,10 @@
 #define GLOBAL_VECTOR(role, name, dim, flags)                                                      \
     { role, name, NULL, {dim, DIM_NONE}, TENSOR_F32 | (flags) }
 
-/* The classifier's head of models that rank. */
+/* The classifier of models that rank: cls has n_embd rows, or is the whole classifier. */
 #define CLASSIFIER                                                                                 \
-    {ROLE_CLS, "cls.weight", NULL, {DIM_EMBD, DIM_EMBD}, TENSOR_OPTIONAL},                         \
-        GLOBAL_VECTOR(ROLE_CLS_BIAS, "cls.bias", DIM_EMBD, TENSOR_OPTIONAL),                       \
+    {ROLE_CLS, "cls.weight", NULL, {DIM_EMBD, DIM_LABELS}, TENSOR_OPTIONAL},                       \
+        GLOBAL_VECTOR(ROLE_CLS_BIAS, "cls.bias", DIM_LABELS, TENSOR_OPTIONAL),                     \
         GLOBAL_VECTOR(ROLE_CLS_NORM, "cls.norm.weight", DIM_EMBD, TENSOR_OPTIONAL),                \
         {ROLE_CLS_OUT, "cls.output.weight", NULL, {DIM_EMBD, DIM_LABELS}, TENSOR_OPTIONAL},        \
         GLOBAL_VECTOR(ROLE_CLS_OUT_BIAS, "cls.output.bias", DIM_LABELS, TENSOR_OPTIONAL)
@@ -95,11 +95,28 @@ static const arch_tensor modern_bert_tensors[] = {
     FUSED_FFN,
 };
 
+/* Norms before and after each block. */
+static const arch_tensor gemma_embedding_tensors[] = {
+    {ROLE_TOKEN_EMBD, "token_embd.weight", NULL, {DIM_EMBD, DIM_VOCAB}, 0},
+    {ROLE_OUTPUT_NORM, "output_norm.weight", NULL, {DIM_EMBD, DIM_NONE}, TENSOR_F32},
+    CLASSIFIER,
+    ATTN_NORM,
+    PROJECTIONS,
+    HEAD_NORMS(0),
+    FFN_NORM(0),
+    POST_NORMS,
+    GATED_FFN,
+};
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const arch_row rows[] = {
     {GGUF_ROW("bert", LAYER, NONE, GELU), .encoder = true, .has = ARCH_FFN_UNSCALED,
      TENSORS(bert_tensors)},
+    {GGUF_ROW("gemma-embedding", RMS, NEOX, GELU), .encoder = true,
+     .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SQRT | ARCH_ATTN_SCALE | ARCH_ROPE_LOCAL,
+     .qk_norm = NORM_RMS, .window_period = 6, .local_rope_base = 10000,
+     TENSORS(gemma_embedding_tensors)},
     {GGUF_ROW("jina-bert-v2", LAYER, NONE, GELU), .encoder = true, .alibi = true,
      .default_alibi = 8, .has = ARCH_FFN_UNSCALED, .qk_norm = NORM_LAYER,
      TENSORS(jina_bert_v2_tensors)},

@@ -497,6 +497,26 @@ static pi_status bind_bundle(model *m, bundle_kind kind, int layer, pi_error *er
     return status;
 }
 
+static pi_status check_size(const model *m, tensor_role role, int64_t n, int64_t want,
+                            pi_error *err) {
+    if (!m->t[role].data || n == want) return PI_OK;
+    return error_set(err, PI_ERR_FORMAT, "wrong shape: %s: %s has %lld elements, not %lld",
+                     gguf_path(m->file), tensor_role_name(role), (long long)n, (long long)want);
+}
+
+/* The sizes of a classifier's tensors come from the file and must match each other. */
+static pi_status check_classifier(const model *m, pi_error *err) {
+    const model_tensor *cls = &m->t[ROLE_CLS], *out = &m->t[ROLE_CLS_OUT];
+    bool hidden = cls->data && (out->data || m->t[ROLE_CLS_NORM].data);
+    pi_status status = check_size(m, ROLE_CLS_BIAS, m->t[ROLE_CLS_BIAS].n_in, cls->n_out, err);
+    if (status == PI_OK)
+        status = check_size(m, ROLE_CLS_OUT_BIAS, m->t[ROLE_CLS_OUT_BIAS].n_in, out->n_out, err);
+    if (status == PI_OK)
+        status = check_size(m, ROLE_CLS, cls->n_out,
+                            hidden || cls->n_out > m->hp.n_embd ? m->hp.n_embd : cls->n_out, err);
+    return status;
+}
+
 /* Learned positions limit the context. */
 static pi_status bind_positions(model *m, pi_error *err) {
     const model_tensor *t = &m->t[ROLE_POS_EMBD];
@@ -599,6 +619,7 @@ static pi_status bind_all(model *m, pi_error *err) {
         if (status != PI_OK) return status;
     }
     pi_status status = bind_tied(m, err);
+    if (status == PI_OK) status = check_classifier(m, err);
     return status == PI_OK ? bind_positions(m, err) : status;
 }
 

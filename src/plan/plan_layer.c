@@ -58,7 +58,7 @@ static void add_wide_norm(plan *p, int layer, plan_buffer b, tensor_role role, t
 static void add_rotation(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     const model_tensor *q = &l->t[ROLE_ATTN_Q_NORM], *k = &l->t[ROLE_ATTN_K_NORM];
-    bool wide = q->data && q->n_in > l->hp.head_dim;
+    bool wide = q->data && (q->n_in > l->hp.head_dim || l->t[ROLE_ATTN_Q_NORM_BIAS].data);
     bool bare = model_has_bare_qk_norm(p->model) && l->hp.rope != ROPE_SET_NONE;
     if (wide) add_wide_norm(p, layer, BUF_Q, ROLE_ATTN_Q_NORM, ROLE_ATTN_Q_NORM_BIAS);
     if (wide) add_wide_norm(p, layer, BUF_K, ROLE_ATTN_K_NORM, ROLE_ATTN_K_NORM_BIAS);

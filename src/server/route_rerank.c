@@ -22,7 +22,7 @@ typedef struct rerank_call {
     const char *query;
     size_t n_query;
     const json_node *documents; /* [n] strings, or objects with a text */
-    pi_embed_text *pairs;       /* [n], tokens of their own */
+    pi_embed_text *pairs;       /* [n]; each owns its tokens */
     float *scores;              /* [n][width] */
     scored *order;              /* [n], best first */
     size_t n;

@@ -176,8 +176,8 @@ static void poolings(void **state) {
 /* Texts that share a batch do not see each other. */
 static void batches(void **state) {
     (void)state;
-    static const char *const archs[] = {"bert", "nomic-bert", "jina-bert-v2", "modern-bert",
-                                        "jina-bert-v3"};
+    static const char *const archs[] = {"bert",        "nomic-bert",   "jina-bert-v2",
+                                        "modern-bert", "jina-bert-v3", "gemma-embedding"};
     for (size_t a = 0; a < sizeof archs / sizeof *archs; a++) {
         enum { N_TEXTS = 7 };
         int32_t tokens[N_TEXTS * LENGTH];

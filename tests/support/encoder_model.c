@@ -1,5 +1,5 @@
-/* encoder_model.c: every tensor's numbers come from a generator of its own, seeded by its name, so
- * that a test can compute them again. */
+/* encoder_model.c: every tensor has its own generator of numbers, seeded by its name, so that a
+ * test can compute them again. */
 #include "encoder_model.h"
 
 #include <math.h>
@@ -83,6 +83,8 @@ static void put_keys(gguf_writer *w, const char *arch) {
     }
     snprintf(key, sizeof key, "%s.attention.layer_norm_epsilon", arch);
     gguf_put_f32(w, key, 1e-6f);
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
+    gguf_put_f32(w, key, 1e-6f);
     snprintf(key, sizeof key, "%s.attention.causal", arch);
     gguf_put_bool(w, key, false);
 }
@@ -120,7 +122,9 @@ static void visit_all(gguf_writer *w, const char *arch, uint64_t seed, visit do_
         const arch_tensor *t = &row->tensors[i];
         for (int layer = 0; layer < (t->flags & TENSOR_PER_LAYER ? N_LAYER : 1); layer++) {
             char name[64];
-            const int64_t dims[2] = {size_of(t->dims[0]), size_of(t->dims[1])};
+            int64_t dims[2] = {size_of(t->dims[0]), size_of(t->dims[1])};
+            if (t->role == ROLE_CLS) dims[1] = N_EMBD;
+            if (t->role == ROLE_CLS_BIAS) dims[0] = N_EMBD;
             if (!has(arch, t, layer)) continue;
             arch_tensor_name(t, layer, name);
             do_it(w, name, dims, seed);
