@@ -106,6 +106,20 @@ static void test_refusals(void **state) {
     assert_int_equal(sh("$PI run -m $MEAN -p a"), 1);
     assert_err("powerinfer: not a language model: nomic-bert is an encoder, which generates no "
                "text: use powerinfer embed\n");
+    assert_int_equal(sh("$PI prepare $MEAN -o prepared.gguf"), 1);
+    assert_contains("err", "an encoder: run the file as it is\n");
+    assert_false(shell_has("prepared.gguf"));
+    static const char *const others[] = {"perplexity -m $MEAN -f texts -c 8",
+                                         "bench -m $MEAN -n 1 -p 4", "tune $MEAN -o tuned.gguf",
+                                         "eval -m $MEAN --tokens ids --logits-out l"};
+    shell_write("ids", "5 6 7 8", 7);
+    shell_write("texts", "a b c d e f g h i j k l m n o p", 31);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char line[128];
+        snprintf(line, sizeof line, "$PI %s", others[i]);
+        assert_int_equal(sh(line), 1);
+        assert_contains("err", "is an encoder");
+    }
     assert_int_equal(sh("$PI chat -m $MEAN -p a"), 1);
     assert_contains("err", "use powerinfer embed\n");
     assert_wrong("$PI embed -m $MEAN -p a -f texts",
@@ -113,6 +127,13 @@ static void test_refusals(void **state) {
     /* more tokens than learned positions */
     assert_int_equal(sh("$PI embed -q -m $RANK -p \"$(printf 'a %.0s' $(seq 70))\""), 1);
     assert_contains("err", "64");
+    /* weights that do not fit into memory are read from the file */
+    double all[MOST], paged[MOST];
+    assert_int_equal(sh("$PI embed -q -m $MEAN -p 'ab cd' >all"), 0);
+    assert_int_equal(sh("$PI embed -q -m $MEAN -p 'ab cd' --ram-budget 0.05 >paged"), 0);
+    assert_int_equal(numbers("all", all), N);
+    assert_int_equal(numbers("paged", paged), N);
+    expect_same(all, paged, N);
     /* a language model gives embeddings as well */
     assert_int_equal(sh("$PI embed -q -m $M -p 'ab' --pooling last"), 0);
 }
