@@ -28,6 +28,11 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
     pi_status status = option_engine(m->weights, &o, &engine, err);
     if (status != PI_OK) return status;
     option_apply_tuning(m->weights, &o, &engine);
+    /* An encoder's cache holds one text during one call: its size does not matter. */
+    if (m->weights->arch->encoder) {
+        if (engine.type_k == QUANT_F16) engine.type_k = QUANT_F32;
+        if (engine.type_v == QUANT_F16) engine.type_v = QUANT_F32;
+    }
     pi_context *c = mem_calloc(1, sizeof *c);
     if (!c) return error_nomem(err, sizeof *c, "context");
     c->model = m;

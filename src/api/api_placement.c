@@ -202,7 +202,9 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
         log_hand_offs(c);
         return PI_OK;
     }
-    if (o->device != PI_DEVICE_AUTO) return error_set(err, why.status, "%s", why.message);
+    bool encoder = c->model->weights->arch->encoder && why.status == PI_ERR_UNSUPPORTED;
+    if (o->device != PI_DEVICE_AUTO && !encoder)
+        return error_set(err, why.status, "%s", why.message);
     /* By default, a GPU is used if there is one; only a machine without one needs no message. */
     if (why.status == PI_ERR_NOT_FOUND && !place_expects_gpu(o)) why = (pi_error){.status = PI_OK};
     return fall_back_to_cpu(c, &why, err);

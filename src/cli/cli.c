@@ -10,6 +10,7 @@
 #include "model_source.h"
 #include "os_file.h"
 #include "overrides.h"
+#include "powerinfer_embed.h"
 #include "terminal.h"
 
 static const char bundled_model[] = "novella-7m.q8_0.powerinfer.gguf";
@@ -81,6 +82,16 @@ const char *cli_model_name(const cli_options *o, const pi_model_info *info, char
     if (info->name[0] || cli_model_path(o, buf, n_buf, &ignored) != PI_OK) return info->name;
     const char *slash = strrchr(buf, '/');
     return slash ? slash + 1 : buf;
+}
+
+pi_status cli_refuse_encoder(const pi_model *model, pi_error *err) {
+    pi_model_info info;
+    if (!pi_model_is_encoder(model)) return PI_OK;
+    pi_model_get_info(model, &info);
+    return error_set(err, PI_ERR_UNSUPPORTED,
+                     "not a language model: %s is an encoder, which generates no text: use "
+                     "powerinfer embed",
+                     info.architecture);
 }
 
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err) {

@@ -20,6 +20,7 @@ typedef struct command {
 } command;
 
 int cmd_run(const cli_options *o);
+int cmd_embed(const cli_options *o);
 int cmd_eval(const cli_options *o);
 int cmd_tokenize(const cli_options *o);
 int cmd_perplexity(const cli_options *o);
@@ -60,6 +61,8 @@ const char *cli_model_name(const cli_options *o, const pi_model_info *info, char
 pi_status cli_refuse_hf(const char *path, pi_error *err);
 /* Path of a file that comes with the program; false: it is missing. */
 bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
+/* PI_ERR_UNSUPPORTED when the model generates no text; the message has the command to use. */
+pi_status cli_refuse_encoder(const pi_model *model, pi_error *err);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
 /* Context size in tokens: -c, or the model's training context, at most CLI_CONTEXT_DEFAULT. */
 int64_t cli_context_size(const cli_options *o, const pi_model_info *info);

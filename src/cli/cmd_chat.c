@@ -121,7 +121,8 @@ static pi_status open_model(chat *c, pi_error *err) {
     pi_status status = cli_model_open(o, false, &c->model, err);
     if (status != PI_OK) return status;
     pi_model_get_info(c->model, &c->info);
-    status = make_template(c, err);
+    status = cli_refuse_encoder(c->model, err);
+    if (status == PI_OK) status = make_template(c, err);
     if (status == PI_OK) status = make_variables(c, err);
     if (status == PI_OK) status = sampling_add_grammar(o, c->model, &c->sampling, err);
     if (status != PI_OK) return status;

@@ -99,8 +99,11 @@ static pi_status open_model(job *j, pi_error *err) {
     pi_status status = cli_model_open(o, false, &j->model, err);
     if (status != PI_OK) return status;
     pi_model_get_info(j->model, &j->info);
-    status = text_tokenize(j->model, j->prompt, j->n_prompt_bytes,
-                           PI_TOKENIZE_BOS | PI_TOKENIZE_SPECIAL, &j->tokens, &j->n_tokens, err);
+    status = cli_refuse_encoder(j->model, err);
+    if (status == PI_OK)
+        status = text_tokenize(j->model, j->prompt, j->n_prompt_bytes,
+                               PI_TOKENIZE_BOS | PI_TOKENIZE_SPECIAL, &j->tokens, &j->n_tokens,
+                               err);
     if (status != PI_OK) return status;
     if (j->n_tokens == 0)
         return error_set(err, PI_ERR_NOT_FOUND,

@@ -13,7 +13,8 @@ static const struct {
              {"llama-perplexity", "perplexity", COMMAND_PERPLEXITY},
              {"llama-quantize", "quantize", COMMAND_QUANTIZE},
              {"llama-imatrix", "imatrix", COMMAND_IMATRIX},
-             {"llama-tokenize", "tokenize", COMMAND_TOKENIZE}};
+             {"llama-tokenize", "tokenize", COMMAND_TOKENIZE},
+             {"llama-embedding", "embed", COMMAND_EMBED}};
 
 /* Prints alternatives with slashes: a bar would end the cell of the table. */
 static void put_slashes(FILE *out, const char *text) {

@@ -30,6 +30,12 @@ static const command commands[] = {
     {"eval", COMMAND_EVAL, "eval [-m FILE] --tokens FILE --logits-out FILE [options]",
      "write the logits of a forward pass over token ids",
      "No BOS is added. --batch 1 evaluates the tokens one by one.", 1, true, cmd_eval},
+    {"embed", COMMAND_EMBED, "embed [-m FILE] [-p TEXT | -f FILE | -] [options]",
+     "embeddings of texts, or scores of a model that ranks",
+     "Every line is a text and gives one line of numbers. Without -p and -f, or with -, the texts "
+     "are read from standard input. Encoders (bert, nomic-bert, jina-bert-v2, ...) and language "
+     "models both give embeddings; only a model with a classifier ranks.",
+     1, true, cmd_embed},
     {"tokenize", COMMAND_TOKENIZE, "tokenize [-m FILE] [--ids] [-p TEXT | --stdin] [options]",
      "convert text to token ids and back",
      "By default no BOS or EOS is added, and control tokens in the text are plain text. A "
@@ -157,6 +163,10 @@ static int take_model(const command *c, cli_options *o) {
     char other[256];
     if (model_source_settle(o, &err) != PI_OK) return cli_wrong("%s", err.message);
     bool typed = model_source_typed(o, other, sizeof other);
+    if (c->bit == COMMAND_EMBED && o->n_positionals && strcmp(o->positionals[0], "-") == 0) {
+        o->from_stdin = true;
+        o->n_positionals = 0;
+    }
     if (c->model_argument && o->n_positionals) {
         const char *word = o->positionals[0];
         if (typed) return cli_wrong("two files: %.200s and %s: give one of them", word, other);

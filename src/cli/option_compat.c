@@ -12,7 +12,7 @@ enum {
     SERVE = COMMAND_SERVE,
     GENERATE = RUN | SERVE,
     /* commands with llama.cpp's common options */
-    TEXTS = RUN | COMMAND_EVAL | PERPLEXITY | IMATRIX | SERVE,
+    TEXTS = RUN | COMMAND_EMBED | COMMAND_EVAL | PERPLEXITY | IMATRIX | SERVE,
     MODELS = TEXTS | BENCH
 };
 
@@ -167,7 +167,7 @@ const option_compat compat_table[] = {
     REFUSED("--keep", SERVE, "contexts are not shifted: use a larger -c"),
     REFUSED("-r --reverse-prompt", SERVE, "use the field stop of requests"),
     REFUSED("--spm-infill", SERVE, "/infill puts the prefix first"),
-    REFUSED("--rerank --reranking", SERVE, "reranking models are not supported"),
+    FLAG("--rerank --reranking", SERVE),
     REFUSED("--reuse-port", SERVE, "each server needs its port: put a proxy in front of several"),
     REFUSED("--kv-unified-per-slot", SERVE, "-c is the context of all slots: use -c SLOTS*N"),
     REFUSED("--ui-mcp-proxy --webui-mcp-proxy", SERVE, "the page reaches no other servers"),

@@ -12,7 +12,7 @@
 enum {
     TALK = COMMAND_RUN | COMMAND_CHAT,
     GENERATE = TALK | COMMAND_SERVE,
-    COMPUTE = GENERATE | COMMAND_EVAL | COMMAND_BENCH | COMMAND_PERPLEXITY,
+    COMPUTE = GENERATE | COMMAND_EMBED | COMMAND_EVAL | COMMAND_BENCH | COMMAND_PERPLEXITY,
     PLANNED = COMPUTE | COMMAND_INSPECT | COMMAND_PLACE,
     DEVICES = PLANNED | COMMAND_TUNE, /* commands with the options of devices and memory */
     MODEL = COMPUTE | COMMAND_TOKENIZE | COMMAND_INSPECT,
@@ -24,7 +24,7 @@ enum {
     ALL = MODEL | WRITERS | COMMAND_PLACE | COMMAND_TEMPLATE,
     /* option.llama: all commands of the row that have a counterpart in llama.cpp */
     EVERYWHERE = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY |
-                 COMMAND_QUANTIZE | COMMAND_IMATRIX | COMMAND_TOKENIZE
+                 COMMAND_QUANTIZE | COMMAND_IMATRIX | COMMAND_TOKENIZE | COMMAND_EMBED
 };
 
 /* Ranges. Threads: the pool's limit. Tokens: positions are int32_t. Float options end where a
@@ -156,6 +156,36 @@ const option option_table[] = {
         .help = "token ids separated by white space; - is standard input"),
     ROW(TEXT, COMMAND, COMMAND_EVAL, logits_out, NAMES("logits-out", NULL), .argument = "FILE",
         .help = "write the logits after each position: little-endian float32 [n_tokens, n_vocab]"),
+    /* embed */
+    ROW(TEXT, COMMAND, COMMAND_EMBED, prompt, NAMES("prompt", "p"), .argument = "TEXT",
+        .llama = EVERYWHERE, .help = "texts, one per line; escapes as in run -p"),
+    ROW(TEXT, COMMAND, COMMAND_EMBED, file, NAMES("file", "f"), .argument = "FILE",
+        .llama = EVERYWHERE, .help = "read the texts from FILE, one per line; - is standard input"),
+    ROW(FLAG, COMMAND, COMMAND_EMBED, no_escape, NAMES("no-escape", NULL), .llama = EVERYWHERE,
+        .help = "do not process escapes in -p"),
+    ROW(FLAG, COMMAND, COMMAND_EMBED, escape, NAMES("escape", "e"), .llama = EVERYWHERE,
+        .help = "process escapes in -p (default)"),
+    ROW(CHOICE, COMMAND, COMMAND_EMBED, embed_pooling, NAMES("pooling", NULL), .argument = "KIND",
+        .choices = "model|none|mean|cls|last|rank", .standard = "model", .llama = EVERYWHERE,
+        .help = "how the vectors of a text's tokens become one; none: a vector per token; mean: of "
+                "all tokens; cls: the first token; last: the last token; rank: the classifier's "
+                "scores; model: what the file says, else mean"),
+    ROW(INTEGER, COMMAND, COMMAND_EMBED, embd_normalize, NAMES("embd-normalize", NULL),
+        .argument = "N", .standard = "2", RANGE(-1, 1024), .llama = EVERYWHERE,
+        .help = "norm by which vectors are divided; -1: none; 0: the largest value becomes 32760; "
+                "1: sum of absolute values; 2: length; N: p-norm; scores do not change"),
+    ROW(CHOICE, COMMAND, COMMAND_EMBED, embd_format, NAMES("embd-output-format", NULL),
+        .argument = "FORMAT", .choices = "raw|array|json|json+", .standard = "raw",
+        .aliases = {"--format"}, .llama = EVERYWHERE, .llama_note = "default: raw",
+        .help = "output format; raw: a line per vector; array: an array of arrays; json: as "
+                "OpenAI's API; json+: json with cosine similarities"),
+    ROW(TEXT, COMMAND, COMMAND_EMBED, embd_separator, NAMES("embd-separator", NULL),
+        .argument = "TEXT", .llama = EVERYWHERE,
+        .help = "text between two texts (default: a newline)"),
+    ROW(TEXT, COMMAND, COMMAND_EMBED, cls_separator, NAMES("cls-separator", NULL),
+        .argument = "TEXT", .llama = EVERYWHERE, .llama_note = "default: none",
+        .help = "with rank: text between query and document of a line (default: a line is one "
+                "text)"),
     /* tokenize */
     ROW(TEXT, COMMAND, COMMAND_TOKENIZE, prompt, NAMES("prompt", "p"), .argument = "TEXT",
         .llama = EVERYWHERE, .help = "text to tokenize, byte for byte"),
@@ -163,7 +193,9 @@ const option option_table[] = {
         .help = "read the text from standard input, byte for byte (default without -p)"),
     ROW(FLAG, COMMAND, COMMAND_TOKENIZE, ids, NAMES("ids", NULL), .llama = EVERYWHERE,
         .help = "print the ids only, on one line"),
-    ROW(FLAG, COMMAND, COMMAND_TOKENIZE, bos, NAMES("bos", NULL), .help = "add a BOS token"),
+    ROW(FLAG, COMMAND, COMMAND_TOKENIZE, bos, NAMES("bos", NULL),
+        .help = "add a BOS token; with WordPiece and unigram vocabularies also the token "
+                "at the end"),
     ROW(FLAG, COMMAND, COMMAND_TOKENIZE, special, NAMES("special", NULL),
         .aliases = {"--parse-special"},
         .help = "parse control tokens in the text; with --detok: print them"),
@@ -475,10 +507,11 @@ const option option_table[] = {
                 "reasoning_format; none: content; deepseek, deepseek-legacy, auto: "
                 "reasoning_content"),
     ROW(CHOICE, COMMAND, COMMAND_SERVE, pooling, NAMES("pooling", NULL), .argument = "TYPE",
-        .choices = "model|mean|last", .standard = "model", .llama = EVERYWHERE,
-        .llama_note = "mean or last",
+        .choices = "model|mean|last|cls|rank", .standard = "model", .llama = EVERYWHERE,
+        .llama_note = "mean, last; of encoders also cls, rank",
         .help = "pooling of hidden states for embeddings; mean: of all tokens; last: the last "
-                "token; model: the file's pooling, else mean"),
+                "token; model: the file's pooling, else mean; encoders also have cls: the first "
+                "token, and rank: the classifier's scores, for /v1/rerank"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, timeout, NAMES("timeout", "to"), .argument = "S",
         .standard = "60", RANGE(1, 86400), .llama = EVERYWHERE, .llama_note = "default 60",
         .help = "timeout in seconds for receiving a request and for sending to a client"),
@@ -621,7 +654,7 @@ const option option_table[] = {
         .help = "check all weights for NaN and infinity when loading"),
     ROW(FLAG, COMMON,
         TALK | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_INSPECT | COMMAND_QUANTIZE |
-            COMMAND_PREPARE | COMMAND_TUNE | COMMAND_PLACE,
+            COMMAND_PREPARE | COMMAND_TUNE | COMMAND_PLACE | COMMAND_EMBED,
         json, NAMES("json", NULL), .help = "print one JSON document on standard output"),
     ROW(FLAG, COMMON, ALL, verbose, NAMES("verbose", "v"), .aliases = {"--log-verbose"},
         .llama = COMMAND_RUN | COMMAND_SERVE | COMMAND_BENCH | COMMAND_PERPLEXITY | COMMAND_IMATRIX,

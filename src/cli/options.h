@@ -48,7 +48,8 @@ typedef enum command_bit {
     COMMAND_CHAT = 8192,
     COMMAND_SERVE = 16384,
     COMMAND_COMPLETION = 32768,
-    COMMAND_TUNE = 65536
+    COMMAND_TUNE = 65536,
+    COMMAND_EMBED = 131072
 } command_bit;
 
 /* Shares of devices. */
@@ -138,6 +139,10 @@ typedef struct cli_options {
     const char *pre;
     /* eval */
     const char *tokens, *logits_out;
+    /* embed */
+    int64_t embed_pooling; /* 0: the model's; otherwise a pi_pooling plus 1 */
+    int64_t embd_normalize, embd_format;
+    const char *embd_separator, *cls_separator; /* cls_separator NULL: none */
     /* perplexity */
     int64_t first, ppl_stride;
     bool llama_windows, kl_divergence;

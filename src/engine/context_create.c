@@ -23,6 +23,8 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
         return error_set(err, PI_ERR_ARG, "bad batch size: %d: use 1 to %d", o->n_batch,
                          ENGINE_MAX_BATCH);
     c->n_batch = o->n_batch;
+    /* A whole text is one ubatch; its result does not depend on others in any case. */
+    if (c->cpu.model->hp.bidirectional) c->options.plan.few_only = false;
     size_t row = (size_t)c->cpu.model->hp.n_vocab * sizeof(float);
     size_t fit = ENGINE_LOGITS_BYTES / row;
     if (fit < 1) fit = 1;
@@ -39,7 +41,7 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
                          "not supported by this CPU: %s kernels: choose auto",
                          cpu_tier_name(o->tier));
     /* Each expert's kernel depends on its number of tokens. */
-    for (int i = 0; i < CPU_ACT_KIND_COUNT && o->plan.few_only; i++)
+    for (int i = 0; i < CPU_ACT_KIND_COUNT && c->options.plan.few_only; i++)
         c->cpu.kernels.tiled[i].from = PLAN_FFN_MAX_COLS + 1;
     return PI_OK;
 }

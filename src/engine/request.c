@@ -1,5 +1,6 @@
 /* request.c: checks the inputs of engine_forward and splits them into ubatches. A ubatch takes
- * tokens of all inputs in order, so that several sessions share one read of the weights.
+ * tokens of all inputs in order, so that several sessions share one read of the weights. A text
+ * that attends in both directions is not divided.
  *
  * With plan.few_only the result of a token depends only on its session. Kernels of few tokens
  * compute every token as if it were alone, with exceptions for tokens of the same session: the
@@ -24,6 +25,21 @@ pi_status request_check_tokens(const engine_context *c, const pi_input *in, pi_e
     return PI_OK;
 }
 
+/* The tokens of a text that attends in both directions are in one ubatch, and in no other call. */
+static pi_status check_whole(const engine_context *c, const pi_input *in, pi_error *err) {
+    if (in->session->length > 0)
+        return error_set(err, PI_ERR_ARG,
+                         "not a new text: forward: %s attends in both directions: give the whole "
+                         "text to an empty session",
+                         c->cpu.model->arch->name);
+    if (in->n_tokens <= c->n_batch) return PI_OK;
+    return error_set(
+        err, PI_ERR_LIMIT,
+        "text too long: forward: %d tokens in a batch of %d: %s needs the whole text in "
+        "one batch; use a larger batch",
+        in->n_tokens, c->n_batch, c->cpu.model->arch->name);
+}
+
 static pi_status check_input(const engine_context *c, const pi_input *in, pi_error *err) {
     const pi_session *s = in->session;
     if ((unsigned)in->logits > PI_LOGITS_ALL || (unsigned)in->hidden > PI_HIDDEN_ALL)
@@ -40,6 +56,16 @@ static pi_status check_input(const engine_context *c, const pi_input *in, pi_err
         return error_set(err, PI_ERR_ARG,
                          "bad number of drafts: forward: %d of %d tokens: at least one is none",
                          in->n_drafts, in->n_tokens);
+    if (in->logits != PI_LOGITS_NONE && !c->cpu.model->t[ROLE_OUTPUT].data)
+        return error_set(
+            err, PI_ERR_UNSUPPORTED,
+            "no logits: forward: %s is an encoder, which computes embeddings only: use "
+            "powerinfer embed, or pi_embed",
+            c->cpu.model->arch->name);
+    if (c->cpu.model->hp.bidirectional) {
+        pi_status status = check_whole(c, in, err);
+        if (status != PI_OK) return status;
+    }
     if (in->n_tokens > s->kv.n_ctx - s->length)
         return error_set(
             err, PI_ERR_LIMIT,
@@ -133,6 +159,7 @@ bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs
     while (at->index < n_inputs && c->cpu.ubatch.n_tokens < most) {
         const pi_input *in = &inputs[at->index];
         int room = few_only ? 1 : most - c->cpu.ubatch.n_tokens;
+        if (c->cpu.model->hp.bidirectional && in->n_tokens > room) break;
         int n = in->n_tokens - at->done < room ? in->n_tokens - at->done : room;
         add_rows(c, in, at->done, n);
         at->done += n;

@@ -29,7 +29,8 @@ enum { ROPE_AXES = 4 };
 /* Roles of tensors, in the order of execution. */
 typedef enum tensor_role {
     ROLE_TOKEN_EMBD,
-    ROLE_EMBD_NORM, /* of the token embedding */
+    ROLE_TOKEN_TYPES, /* row 0 is added to the token embedding (BERT) */
+    ROLE_EMBD_NORM,   /* of the token embedding */
     ROLE_EMBD_NORM_BIAS,
     ROLE_POS_EMBD, /* learned positions; position p is row p + pos_offset */
     /* Per-layer embeddings (Gemma 3n; Gemma 4 E2B, E4B): each layer adds a vector that depends on
@@ -119,6 +120,10 @@ typedef enum tensor_role {
     ROLE_SSM_NORM,    /* of the output */
     ROLE_SSM_OUT,
     ROLE_ATTN_POST_NORM, /* post-norm of attention */
+    ROLE_ATTN_SUM_NORM,  /* of the residual stream after the addition of attention (BERT) */
+    ROLE_ATTN_SUM_NORM_BIAS,
+    ROLE_ATTN_SUM_NORM_2, /* of that norm's result plus the layer's input (Jina) */
+    ROLE_ATTN_SUM_NORM_2_BIAS,
     ROLE_FFN_NORM,
     ROLE_FFN_NORM_BIAS,
     ROLE_FC1,         /* predictor: residual stream or normed input -> rank */
@@ -137,6 +142,8 @@ typedef enum tensor_role {
                         tensors */
     ROLE_FFN_DOWN_BIAS,
     ROLE_FFN_DOWN_T_BIAS, /* another name of FFN_DOWN_BIAS; bound as FFN_DOWN_BIAS */
+    ROLE_FFN_SUM_NORM,    /* of the residual stream after the addition of the FFN (BERT) */
+    ROLE_FFN_SUM_NORM_BIAS,
     ROLE_FFN_POST_NORM,   /* post-norm of the FFN */
     ROLE_FFN_POST_NORM_1, /* of the dense FFN alone, where the layer also has experts (Gemma 4) */
     ROLE_FFN_FREQ,        /* frequency of each neuron or expert, hottest first */
@@ -185,14 +192,20 @@ typedef enum tensor_role {
     ROLE_STREAM_UNEMBD, /* projects the other streams back before they are merged */
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
-    ROLE_OUTPUT,
+    ROLE_OUTPUT, /* not in encoders */
     ROLE_OUTPUT_BIAS,
     ROLE_OUTPUT_FC1,      /* predictor of the output head: the hidden vector's projection */
     ROLE_OUTPUT_FC2,      /* its scores of all tokens */
     ROLE_OUTPUT_PROFILER, /* files of the original PowerInfer: both, in one tensor */
-    ROLE_ROPE_FREQS,      /* RoPE frequency divisors */
-    ROLE_ROPE_LONG,       /* divisors for contexts longer than the original one */
-    ROLE_ROPE_SHORT,      /* divisors for other contexts */
+    /* Classifier of a text's vector (encoders that rank): output * f(cls * vector). */
+    ROLE_CLS,
+    ROLE_CLS_BIAS,
+    ROLE_CLS_NORM,
+    ROLE_CLS_OUT,
+    ROLE_CLS_OUT_BIAS,
+    ROLE_ROPE_FREQS, /* RoPE frequency divisors */
+    ROLE_ROPE_LONG,  /* divisors for contexts longer than the original one */
+    ROLE_ROPE_SHORT, /* divisors for other contexts */
     ROLE_COUNT
 } tensor_role;
 
@@ -232,6 +245,8 @@ typedef enum arch_dim {
     DIM_ADJUGATES,   /* adjugate experts */
     DIM_ADJUGATE_FF, /* n_ff of the layer's adjugate experts */
     DIM_POS,         /* rows of the position table: from the file */
+    DIM_TYPES,       /* token types: from the file */
+    DIM_LABELS,      /* outputs of the classifier: from the file */
     DIM_2Q,          /* 2 * DIM_Q: queries and gates, head by head */
     DIM_LAYER_EMBD,  /* elements of a layer's embedding */
     DIM_LAYER_EMBDS, /* n_layer * DIM_LAYER_EMBD */
@@ -290,6 +305,7 @@ enum {
     TENSOR_LAYER_EMBD = 4096, /* only in models with per-layer embeddings */
     TENSOR_ONES = 16384,      /* norms without weights: not in files, bound as ones */
     TENSOR_UNUSED = 32768,    /* may be in files, but is not used, as in llama.cpp */
+    TENSOR_IF_FITS = 65536,   /* in files where the shape is another, the name is of another role */
     TENSOR_SPARSE = 512       /* written by `prepare` or part of a PWRI file: a predictor, a
                                  measurement, or another form of a matrix of the network */
 };
@@ -401,6 +417,9 @@ typedef struct arch_row {
     rope_kind rope;
     rope_axes axes;
     int pos_offset;         /* rows of ROLE_POS_EMBD before position 0 */
+    bool encoder;           /* no output matrix; tokens attend in both directions unless
+                               attention.causal is true */
+    bool cls_gelu;          /* the classifier's activation is GELU, not tanh */
     bool parallel;          /* attention and FFN blocks both read the layer's input (Falcon) */
     bool parallel_by_key;   /* the same where use_parallel_residual is true (GPT-NeoX) */
     uint32_t mixers;        /* MIXER_*; 0: attention */

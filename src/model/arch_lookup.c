@@ -6,8 +6,8 @@
 #include "arch_table.h"
 #include "edit_distance.h"
 
-static const arch_rows *const parts[] = {&arch_rows_dense, &arch_rows_experts,
-                                         &arch_rows_recurrent};
+static const arch_rows *const parts[] = {&arch_rows_dense, &arch_rows_experts, &arch_rows_recurrent,
+                                         &arch_rows_encoder};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 int arch_count(void) {
@@ -177,6 +177,9 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_pos;
     case DIM_BUNDLE:
         return s->n_bundle;
+    case DIM_TYPES:
+    case DIM_LABELS:
+        return 0; /* from the file */
     case DIM_2Q:
         return 2 * s->n_head * s->head_dim;
     case DIM_STREAMS:
@@ -266,6 +269,18 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_ATTN_K_BIAS] = "attn_k.bias",
     [ROLE_ATTN_V] = "attn_v",
     [ROLE_ATTN_V_BIAS] = "attn_v.bias",
+    [ROLE_TOKEN_TYPES] = "token_types",
+    [ROLE_ATTN_SUM_NORM] = "attn_output_norm",
+    [ROLE_ATTN_SUM_NORM_BIAS] = "attn_output_norm.bias",
+    [ROLE_ATTN_SUM_NORM_2] = "attn_output_norm_2",
+    [ROLE_ATTN_SUM_NORM_2_BIAS] = "attn_output_norm_2.bias",
+    [ROLE_FFN_SUM_NORM] = "layer_output_norm",
+    [ROLE_FFN_SUM_NORM_BIAS] = "layer_output_norm.bias",
+    [ROLE_CLS] = "cls",
+    [ROLE_CLS_BIAS] = "cls.bias",
+    [ROLE_CLS_NORM] = "cls.norm",
+    [ROLE_CLS_OUT] = "cls.output",
+    [ROLE_CLS_OUT_BIAS] = "cls.output.bias",
     [ROLE_EMBD_NORM] = "token_embd_norm",
     [ROLE_EMBD_NORM_BIAS] = "token_embd_norm.bias",
     [ROLE_ATTN_SLOPES] = "attn_slopes",

@@ -11,6 +11,6 @@ typedef struct arch_rows {
     int n;
 } arch_rows;
 
-extern const arch_rows arch_rows_dense, arch_rows_experts, arch_rows_recurrent;
+extern const arch_rows arch_rows_dense, arch_rows_experts, arch_rows_recurrent, arch_rows_encoder;
 
 #endif

@@ -743,12 +743,19 @@ static void check_loops(key_reader *r) {
                           gguf_path(r->file), key, n);
 }
 
-/* Models that complete masked text, and some embedding models, attend in both directions. */
-static void check_causal(key_reader *r) {
+/* Encoders attend in both directions; models that complete masked text are not supported. */
+static void read_causal(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
-    bool causal = true;
+    bool causal = !arch->encoder;
     const gguf_value *v = find_key(r, "attention.causal", key);
-    if (r->status == PI_OK && v && gguf_as_bool(v, &causal) && !causal)
+    if (v) gguf_as_bool(v, &causal);
+    hp->bidirectional = !causal;
+    int64_t pooling = -1; /* in unsigned files UINT32_MAX */
+    v = find_key(r, "pooling_type", key);
+    if (v) gguf_as_i64(v, &pooling);
+    hp->pooling = pooling >= 0 && pooling < MODEL_POOLINGS ? (model_pooling)pooling
+                                                           : MODEL_POOLING_UNKNOWN;
+    if (r->status == PI_OK && !causal && !arch->encoder)
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "not supported: %s: key %s: attention to later tokens",
                               gguf_path(r->file), key);
@@ -782,7 +789,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
     if (arch_tensor_of(arch, ROLE_LAYER_EMBD))
         hp->n_embd_layer = read_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
-    check_causal(&r);
+    read_causal(&r, arch, hp);
     check_loops(&r);
     read_parallel(&r, arch, hp);
     check_dense(&r, arch, hp);

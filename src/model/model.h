@@ -33,6 +33,17 @@ typedef enum rope_set {
     ROPE_SETS = ROPE_SET_NONE
 } rope_set;
 
+/* How the vectors of a text's tokens become one: the values of ARCH.pooling_type. */
+typedef enum model_pooling {
+    MODEL_POOLING_NONE,
+    MODEL_POOLING_MEAN,
+    MODEL_POOLING_CLS, /* the first token */
+    MODEL_POOLING_LAST,
+    MODEL_POOLING_RANK, /* the classifier's result */
+    MODEL_POOLINGS,
+    MODEL_POOLING_UNKNOWN = MODEL_POOLINGS /* no key, or another value */
+} model_pooling;
+
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
     /* Sparse attention: number of heads that select blocks of positions, one per KV head; 0: no
@@ -51,7 +62,9 @@ typedef struct model_hparams {
     int32_t n_latent_q;   /* MLA: elements of queries' latent vector; 0: queries from the input */
     int32_t q_dim;        /* MLA: elements of a head's query, the n_rot rotated ones last */
     int32_t v_dim;        /* MLA: elements of a head's value; 0: no MLA, as many as the key */
-    bool parallel;        /* attention and FFN blocks both read the layer's input */
+    bool bidirectional;   /* a token also attends to the tokens after it */
+    model_pooling pooling;
+    bool parallel; /* attention and FFN blocks both read the layer's input */
     norm_kind norm;
     float norm_eps;
     float embd_scale, residual_scale, logit_scale; /* 1 where the architecture has no scale */
@@ -105,7 +118,8 @@ typedef struct model_layer_hparams {
                        deviations, and only positive results count */
     float ffn_cutoff;
     float ffn_clamp; /* limit of gate and up (ARCH_FFN_CLAMP, default_swiglu_clamp); 0: none */
-    int32_t window;  /* a token attends to this many positions, including its own; 0: to all */
+    int32_t window;  /* a token attends to this many positions, including its own; bidirectional: to
+                        those at most window / 2 away; 0: to all */
     rope_set rope;
 } model_layer_hparams;
 

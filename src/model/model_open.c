@@ -243,7 +243,8 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
         want[i] = resolve_dim(m, layer, row->dims[i]);
         bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS ||
                     row->dims[i] == DIM_BUNDLE || row->dims[i] == DIM_LAUREL ||
-                    row->dims[i] == DIM_PROFILER;
+                    row->dims[i] == DIM_PROFILER || row->dims[i] == DIM_TYPES ||
+                    row->dims[i] == DIM_LABELS;
         uint64_t most = row->dims[i] == DIM_BUNDLE     ? t->n_bytes
                         : row->dims[i] == DIM_PROFILER ? t->n_elems
                                                        : MODEL_MAX_VOCAB;
@@ -287,7 +288,8 @@ static pi_status read_order(const model *m, tensor_role role, int layer, int64_t
 /* Adapters refer to matrices as they were before `prepare`. */
 static pi_status merge_adapters(model *m, const arch_tensor *row, int layer, const gguf_tensor *t,
                                 model_tensor *out, pi_error *err) {
-    lora_form form = {.embedding = row->role == ROLE_TOKEN_EMBD || row->role == ROLE_POS_EMBD,
+    lora_form form = {.embedding = row->role == ROLE_TOKEN_EMBD || row->role == ROLE_POS_EMBD ||
+                                   row->role == ROLE_TOKEN_TYPES,
                       .transposed = row->role == ROLE_FFN_DOWN_T ||
                                     row->role == ROLE_EXPERT_DOWN_T};
     tensor_role known = row->role == ROLE_FFN_DOWN_T      ? ROLE_FFN_DOWN
@@ -346,6 +348,11 @@ static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_err
     const model_split *split = t ? NULL : model_find_split(m, row->role, layer);
     if (split) t = &split->all;
     if (row->flags & TENSOR_UNUSED) return PI_OK;
+    /* one name, and its shape tells which role it has */
+    if (row->role == ROLE_FFN_UP && m->layers[layer].t[ROLE_FFN_GATE_UP].data) return PI_OK;
+    if (t && row->flags & TENSOR_IF_FITS &&
+        t->dims[1] != (uint64_t)resolve_dim(m, layer, row->dims[1]))
+        return PI_OK;
     if (!t && row->flags & TENSOR_ONES) return bind_ones(m, row, layer, out, err);
     if (!t) return check_missing(m, row, layer, err);
     pi_status status = check_shape(m, row, layer, t, out, err);
@@ -494,6 +501,26 @@ static pi_status bind_bundle(model *m, bundle_kind kind, int layer, pi_error *er
     return status;
 }
 
+static pi_status check_size(const model *m, tensor_role role, int64_t n, int64_t want,
+                            pi_error *err) {
+    if (!m->t[role].data || n == want) return PI_OK;
+    return error_set(err, PI_ERR_FORMAT, "wrong shape: %s: %s has %lld elements, not %lld",
+                     gguf_path(m->file), tensor_role_name(role), (long long)n, (long long)want);
+}
+
+/* The sizes of a classifier's tensors come from the file and must match each other. */
+static pi_status check_classifier(const model *m, pi_error *err) {
+    const model_tensor *cls = &m->t[ROLE_CLS], *out = &m->t[ROLE_CLS_OUT];
+    bool hidden = cls->data && (out->data || m->t[ROLE_CLS_NORM].data);
+    pi_status status = check_size(m, ROLE_CLS_BIAS, m->t[ROLE_CLS_BIAS].n_in, cls->n_out, err);
+    if (status == PI_OK)
+        status = check_size(m, ROLE_CLS_OUT_BIAS, m->t[ROLE_CLS_OUT_BIAS].n_in, out->n_out, err);
+    if (status == PI_OK)
+        status = check_size(m, ROLE_CLS, cls->n_out,
+                            hidden || cls->n_out > m->hp.n_embd ? m->hp.n_embd : cls->n_out, err);
+    return status;
+}
+
 /* Learned positions limit the context. */
 static pi_status bind_positions(model *m, pi_error *err) {
     const model_tensor *t = &m->t[ROLE_POS_EMBD];
@@ -551,7 +578,7 @@ static pi_status bind_tied(model *m, pi_error *err) {
     char name[64];
     const gguf_tensor *t = find_role(m, ROLE_TOKEN_EMBD, 0, name);
     model_tensor *out = &m->t[ROLE_OUTPUT];
-    if (out->data) return PI_OK;
+    if (out->data || m->arch->encoder) return PI_OK;
     *out = m->t[ROLE_TOKEN_EMBD];
     if (!m->adapters || !t || !arch_tensor_of(m->arch, ROLE_OUTPUT)) return PI_OK;
     pi_status status = bind_matrix(m, t, out, err);
@@ -646,6 +673,7 @@ static pi_status bind_all(model *m, pi_error *err) {
         if (status != PI_OK) return status;
     }
     pi_status status = bind_tied(m, err);
+    if (status == PI_OK) status = check_classifier(m, err);
     return status == PI_OK ? bind_positions(m, err) : status;
 }
 

@@ -125,7 +125,7 @@ static size_t add_tables(paging *g, const matrix_list *l, int n_batch) {
     bool stays[PAGING_TABLES];
     for (int i = 0; i < PAGING_TABLES; i++) {
         const model_tensor *table = &t[paging_table_roles[i]];
-        stays[i] = table->data == t[ROLE_OUTPUT].data && !holds_matrix(l, table);
+        stays[i] = table->data && table->data == t[ROLE_OUTPUT].data && !holds_matrix(l, table);
     }
     return paging_tables_create(g, stays, n_batch);
 }

@@ -114,6 +114,12 @@ plan_step *plan_add_normed_residual(plan *p, int layer, tensor_role weight) {
     return s;
 }
 
+void plan_add_sum_norm(plan *p, int layer, tensor_role weight, tensor_role bias) {
+    if (!p->model->layers[layer].t[weight].data) return;
+    plan_step *s = plan_add_norm(p, p->splits[layer].primary, layer, weight, bias);
+    s->out = BUF_X;
+}
+
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
     const model_tensor *t = p->model->layers[layer].t;
     bool beside = post_norm == ROLE_FFN_POST_NORM && t[ROLE_FFN_POST_NORM_1].data;
@@ -175,6 +181,7 @@ static void add_head(plan *p, const plan_options *options) {
     p->n_layer_steps = p->n_steps;
     plan_step *s = plan_add_step(p, p->head, OP_HEAD_NORM, -1, BUF_X);
     *STEP_ARGS(s, norm) = norm_by(p, &m->t[ROLE_OUTPUT_NORM], &m->t[ROLE_OUTPUT_NORM_BIAS]);
+    if (!m->t[ROLE_OUTPUT].data) return;
     plan_matrix out = plan_make_matrix(p, -1, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
     out.scale *= m->hp.logit_scale;
     p->predicts_head = plan_predicts_head(p, options);
@@ -525,7 +532,7 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     set_widths(p, SIDE_CPU);
     status = set_experts(p, kernels, err);
     if (status != PI_OK) return status;
-    p->width[BUF_LOGITS] = p->model->hp.n_vocab;
+    p->width[BUF_LOGITS] = p->model->t[ROLE_OUTPUT].data ? p->model->hp.n_vocab : 0;
     plan_set_gpu_widths(p);
     count_bytes(p, p->steps, p->n_steps);
     p->ffn_bytes += p->expert_bytes;

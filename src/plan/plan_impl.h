@@ -6,7 +6,7 @@
 
 enum {
     /* Maximum steps of one layer on one side. */
-    PLAN_ATTENTION_STEPS = 23, /* includes a recurrent mixer, receiving the residual stream, an
+    PLAN_ATTENTION_STEPS = 27, /* includes a recurrent mixer, receiving the residual stream, an
                                   early router, norms and additions */
     PLAN_FFN_STEPS = 36,
     PLAN_HELPER_STEPS = 8,  /* for each helper on each side */
@@ -47,6 +47,8 @@ void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only);
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
 /* X = its norm, and Y = X. */
 plan_step *plan_add_normed_residual(plan *p, int layer, tensor_role weight);
+/* X = norm of X, where the model has this norm after an addition. */
+void plan_add_sum_norm(plan *p, int layer, tensor_role weight, tensor_role bias);
 /* Whether the result of a block's last product is scaled or normed before it is added to X. */
 bool plan_adds_late(const plan *p, int layer, tensor_role post_norm);
 /* The buffer of an FFN's result that is scaled or normed, or of early experts, whose result is

@@ -93,6 +93,7 @@ static plan_buffer add_scores(plan *p, int layer) {
     plan_step *s = plan_add_step(p, side, OP_ATTENTION, layer, latent ? BUF_LATENT_Q : BUF_Q);
     *STEP_ARGS(s, attention) = (args_attention){
         .window = l->hp.window,
+        .both_ways = hp->bidirectional,
         .chunks = p->model->arch->has & ARCH_CHUNKS,
         .latent = latent,
         .temperature = hp->attn_temperature != 0 &&
@@ -122,12 +123,24 @@ static plan_buffer add_scores(plan *p, int layer) {
     return result;
 }
 
+/* X = norm_2(norm(X + Y) + X) */
+static void add_two_sum_norms(plan *p, int layer) {
+    plan_side side = p->splits[layer].primary;
+    plan_step *s = plan_add_addition(p, side, layer, BUF_X, ROLE_COUNT);
+    s->out = BUF_Y;
+    s = plan_add_norm(p, side, layer, ROLE_ATTN_SUM_NORM, ROLE_ATTN_SUM_NORM_BIAS);
+    s->in = BUF_Y;
+    plan_add_addition(p, side, layer, BUF_Y, ROLE_COUNT);
+    plan_add_sum_norm(p, layer, ROLE_ATTN_SUM_NORM_2, ROLE_ATTN_SUM_NORM_2_BIAS);
+}
+
 /* From Q, K and V to the residual stream. If both blocks run in parallel, the FFN block reads the
  * unchanged stream, and the result stays in ATTN_OUT. */
 static void add_attention(plan *p, int layer) {
     plan_side side = p->splits[layer].primary;
     bool parallel = model_layer_is_parallel(p->model, layer);
-    bool late = parallel || plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
+    bool twice = p->model->layers[layer].t[ROLE_ATTN_SUM_NORM_2].data;
+    bool late = parallel || twice || plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
     bool branch = p->model->layers[layer].t[ROLE_LAUREL_A].data;
     bool biased = !(p->model->arch->has & ARCH_OUT_UNBIASED);
     if (branch) plan_add_branch(p, layer);
@@ -139,7 +152,9 @@ static void add_attention(plan *p, int layer) {
     plan_add_matrix(p, s, ROLE_ATTN_OUT, biased ? ROLE_ATTN_OUT_BIAS : ROLE_COUNT,
                     parallel ? BUF_ATTN_OUT : BUF_Y);
     s->add_to_x = !late;
-    if (!late || parallel) return;
+    if (!late) plan_add_sum_norm(p, layer, ROLE_ATTN_SUM_NORM, ROLE_ATTN_SUM_NORM_BIAS);
+    if (twice) add_two_sum_norms(p, layer);
+    if (!late || parallel || twice) return;
     s = plan_add_addition(p, side, layer, BUF_Y, ROLE_ATTN_POST_NORM);
     if (branch) STEP_ARGS(s, add)->x_scale = sqrtf(0.5f);
 }
@@ -238,6 +253,7 @@ void plan_add_layer(plan *p, int layer, const plan_options *options) {
         plan_add_experts(p, layer, options);
     else if (l->hp.ffn)
         add_ffn_block(p, layer, options);
+    plan_add_sum_norm(p, layer, ROLE_FFN_SUM_NORM, ROLE_FFN_SUM_NORM_BIAS);
     if (model_layer_is_parallel(p->model, layer))
         plan_add_addition(p, p->splits[layer].primary, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
     if (p->model->arch->experts_early) plan_add_beside_early(p, layer);

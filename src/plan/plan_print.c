@@ -130,6 +130,7 @@ static void print_heads(const print_context *c, const args_heads *a) {
 
 static void print_attention(const print_context *c, const args_attention *a) {
     if (a->gated) print_gate(c, a->head_gates, a->gate_softplus);
+    if (a->both_ways) fprintf(c->out, " both ways");
     if (a->window > 0) fprintf(c->out, " window %d", (int)a->window);
     if (a->softcap > 0) fprintf(c->out, " soft cap %g", (double)a->softcap);
     if (a->slopes) fprintf(c->out, " ALiBi");

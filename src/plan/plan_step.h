@@ -335,6 +335,7 @@ typedef struct args_latent_store {
 
 typedef struct args_attention {
     int32_t window;   /* positions that a token attends to, including its own; 0: all */
+    bool both_ways;   /* a token also attends to those after it, at most window / 2 away */
     bool chunks;      /* `window` is a fixed range of positions */
     bool latent;      /* MLA: values are the keys */
     bool temperature; /* scores grow with the position (model_hparams) */

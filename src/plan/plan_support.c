@@ -190,7 +190,9 @@ bool plan_is_supported(const model *m, int layer, pi_mode mode, plan_layer_part 
     check c = {.supports = supports ? supports : gpu_kernels_support,
                .shape = shape_of(m, layer),
                .lack = {.op = GPU_OP_COUNT, .type = GPU_NO_TYPE}};
-    if (layer == m->hp.n_layer)
+    if (m->arch->encoder)
+        c.lack = (plan_lack){.op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .encoder = true};
+    else if (layer == m->hp.n_layer)
         need_head(&c, m);
     else if (part == PLAN_PART_PRIMARY)
         need_primary(&c, m, layer, mode);
@@ -218,7 +220,9 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]) {
         [GPU_OP_PREDICT] = "predictors of this rank",
     };
     const char *shape = shapes[lack->op], *name = gpu_op_name(lack->op);
-    if (lack->shape && shape)
+    if (lack->encoder)
+        snprintf(text, PLAN_LACK_TEXT, "encoders");
+    else if (lack->shape && shape)
         snprintf(text, PLAN_LACK_TEXT, "%s", shape);
     else if (lack->shape)
         snprintf(text, PLAN_LACK_TEXT, "%s in layers of this size", name);

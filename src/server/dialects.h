@@ -35,6 +35,7 @@ enum MHD_Result route_embeddings(exchange *x);
 enum MHD_Result route_embedding(exchange *x);
 enum MHD_Result route_ollama_embed(exchange *x);
 enum MHD_Result route_ollama_embeddings(exchange *x);
+enum MHD_Result route_rerank(exchange *x); /* in route_rerank.c */
 /* Returns the pooling that a server uses with these options and this model. */
 pooling embeddings_pooling(const server_options *options);
 

@@ -31,6 +31,7 @@ typedef struct http_client {
 typedef struct server {
     server_options options;
     scheduler *scheduler;
+    struct encoder *encoder; /* NULL: the model generates text */
     prompt_maker prompts;
     tool_style tools;
     int32_t *marks; /* [n_marks] control tokens whose texts answers are parsed by, ascending */

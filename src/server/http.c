@@ -116,6 +116,11 @@ static enum MHD_Result dispatch(exchange *x) {
                                                        MHD_HTTP_HEADER_CONTENT_ENCODING);
     if (handler && encoding && !ascii_same(encoding, "identity"))
         return http_reply_error(x, 415, "bodies with a Content-Encoding are not supported");
+    if (handler && x->server->encoder && http_generates(x->path))
+        return http_reply_error(x, 400,
+                                "the model is an encoder (%s), which generates no text: use "
+                                "/v1/embeddings or /v1/rerank",
+                                x->server->info.architecture);
     if (handler) return handler(x);
     if (!allowed) return http_reply_error(x, 404, "there is no %s", x->path);
     return http_reply_error(x, 405, "%s takes %s, not %s", x->path, allowed, x->method);

@@ -27,6 +27,8 @@ typedef enum MHD_Result (*route_handler)(exchange *x);
 /* Finds the handler of a method and a path. NULL: none; then *allowed is the method that the path
  * supports, or NULL when the path does not exist. */
 route_handler http_find_route(const char *method, const char *path, const char **allowed);
+/* Whether the path's route generates text. */
+bool http_generates(const char *path);
 /* Whether the path needs no API key. */
 bool http_is_public(const char *path);
 

@@ -9,43 +9,48 @@ static const struct route {
     const char *method, *path;
     route_handler handler;
     bool is_public; /* needs no API key */
+    bool generates; /* text */
 } routes[] = {
-    {"GET", "/", route_page, true},
-    {"GET", "/health", route_health, true},
-    {"GET", "/v1/health", route_health, true},
-    {"GET", "/v1/models", route_models, false},
-    {"GET", "/v1/models/", route_model, false},
-    {"GET", "/models", route_models, false},
-    {"GET", "/props", route_props, false},
-    {"GET", "/slots", route_slots, false},
-    {"POST", "/slots/", route_slot_action, false},
-    {"GET", "/metrics", route_metrics, false},
-    {"POST", "/v1/chat/completions", route_chat, false},
-    {"POST", "/chat/completions", route_chat, false},
-    {"POST", "/v1/completions", route_completions, false},
-    {"POST", "/completions", route_completions, false},
-    {"POST", "/completion", route_native, false},
-    {"POST", "/v1/embeddings", route_embeddings, false},
-    {"POST", "/embeddings", route_embeddings, false},
-    {"POST", "/embedding", route_embedding, false},
-    {"POST", "/v1/messages", route_messages, false},
-    {"POST", "/v1/messages/count_tokens", route_count_tokens, false},
-    {"POST", "/v1/responses", route_responses, false},
-    {"POST", "/responses", route_responses, false},
-    {"POST", "/v1/responses/input_tokens", route_input_tokens, false},
-    {"POST", "/responses/input_tokens", route_input_tokens, false},
-    {"POST", "/infill", route_infill, false},
-    {"POST", "/api/chat", route_ollama_chat, false},
-    {"POST", "/api/generate", route_ollama_generate, false},
-    {"POST", "/api/embed", route_ollama_embed, false},
-    {"POST", "/api/embeddings", route_ollama_embeddings, false},
-    {"GET", "/api/tags", route_ollama_tags, false},
-    {"GET", "/api/ps", route_ollama_ps, false},
-    {"POST", "/api/show", route_ollama_show, false},
-    {"GET", "/api/version", route_ollama_version, false},
-    {"POST", "/tokenize", route_tokenize, false},
-    {"POST", "/detokenize", route_detokenize, false},
-    {"POST", "/apply-template", route_apply_template, false},
+    {"GET", "/", route_page, true, false},
+    {"GET", "/health", route_health, true, false},
+    {"GET", "/v1/health", route_health, true, false},
+    {"GET", "/v1/models", route_models, false, false},
+    {"GET", "/v1/models/", route_model, false, false},
+    {"GET", "/models", route_models, false, false},
+    {"GET", "/props", route_props, false, false},
+    {"GET", "/slots", route_slots, false, false},
+    {"POST", "/slots/", route_slot_action, false, false},
+    {"GET", "/metrics", route_metrics, false, false},
+    {"POST", "/v1/chat/completions", route_chat, false, true},
+    {"POST", "/chat/completions", route_chat, false, true},
+    {"POST", "/v1/completions", route_completions, false, true},
+    {"POST", "/completions", route_completions, false, true},
+    {"POST", "/completion", route_native, false, true},
+    {"POST", "/v1/embeddings", route_embeddings, false, false},
+    {"POST", "/embeddings", route_embeddings, false, false},
+    {"POST", "/embedding", route_embedding, false, false},
+    {"POST", "/v1/rerank", route_rerank, false, false},
+    {"POST", "/rerank", route_rerank, false, false},
+    {"POST", "/v1/reranking", route_rerank, false, false},
+    {"POST", "/reranking", route_rerank, false, false},
+    {"POST", "/v1/messages", route_messages, false, true},
+    {"POST", "/v1/messages/count_tokens", route_count_tokens, false, false},
+    {"POST", "/v1/responses", route_responses, false, true},
+    {"POST", "/responses", route_responses, false, true},
+    {"POST", "/v1/responses/input_tokens", route_input_tokens, false, false},
+    {"POST", "/responses/input_tokens", route_input_tokens, false, false},
+    {"POST", "/infill", route_infill, false, true},
+    {"POST", "/api/chat", route_ollama_chat, false, true},
+    {"POST", "/api/generate", route_ollama_generate, false, true},
+    {"POST", "/api/embed", route_ollama_embed, false, false},
+    {"POST", "/api/embeddings", route_ollama_embeddings, false, false},
+    {"GET", "/api/tags", route_ollama_tags, false, false},
+    {"GET", "/api/ps", route_ollama_ps, false, false},
+    {"POST", "/api/show", route_ollama_show, false, false},
+    {"GET", "/api/version", route_ollama_version, false, false},
+    {"POST", "/tokenize", route_tokenize, false, false},
+    {"POST", "/detokenize", route_detokenize, false, false},
+    {"POST", "/apply-template", route_apply_template, false, false},
 };
 enum { N_ROUTES = sizeof routes / sizeof routes[0] };
 
@@ -68,5 +73,11 @@ route_handler http_find_route(const char *method, const char *path, const char *
 bool http_is_public(const char *path) {
     for (size_t i = 0; i < N_ROUTES; i++)
         if (is_path(&routes[i], path)) return routes[i].is_public;
+    return false;
+}
+
+bool http_generates(const char *path) {
+    for (size_t i = 0; i < N_ROUTES; i++)
+        if (is_path(&routes[i], path)) return routes[i].generates;
     return false;
 }

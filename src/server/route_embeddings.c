@@ -1,14 +1,15 @@
 /* route_embeddings.c: POST /v1/embeddings, /embedding in the form of llama.cpp's server, and
  * /api/embed and /api/embeddings of Ollama's API. Every input is a sequence whose tokens the
  * scheduler reads like a prompt, in the same steps as the sequences that generate. At most as many
- * inputs as slots are submitted at a time, so that thousands of inputs do not fill the queue. All
- * functions run on the connection's thread. */
+ * inputs as slots are submitted at a time, so that thousands of inputs do not fill the queue. Texts
+ * of an encoder need no slots (encoder.h). All functions run on the connection's thread. */
 #include <math.h>
 #include <string.h>
 
 #include "base64.h"
 #include "clock.h"
 #include "dialects.h"
+#include "encoder.h"
 #include "mem.h"
 
 enum { MAX_INPUTS = 2048 }; /* OpenAI's limit */
@@ -17,7 +18,7 @@ typedef struct embedding_input {
     int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;
     sequence *q;   /* NULL: not started, or ended */
-    float *vector; /* [n_embd], scaled to length 1 */
+    float *vector; /* [n_out], scaled to length 1 */
 } embedding_input;
 
 typedef enum embedding_form {
@@ -32,6 +33,7 @@ typedef struct embedding_call {
     exchange *x;
     embedding_input *inputs; /* [n_inputs] */
     size_t n_inputs;
+    size_t n_out; /* elements of a vector, n_embd unless the request wants fewer */
     embedding_form form;
     bool base64;
     bool truncates; /* texts longer than a slot are cut */
@@ -45,6 +47,7 @@ pooling embeddings_pooling(const server_options *options) {
     pi_model_info info;
     if (options->pooling == SERVER_POOLING_MEAN) return POOLING_MEAN;
     if (options->pooling == SERVER_POOLING_LAST) return POOLING_LAST;
+    if (options->pooling != SERVER_POOLING_MODEL) return POOLING_NONE;
     pi_model_get_info(options->model, &info);
     snprintf(key, sizeof key, "%s.pooling_type", info.architecture);
     if (pi_model_metadata(options->model, key, text, sizeof text - 1, &n, NULL) != PI_OK)
@@ -105,8 +108,7 @@ static pi_status read_inputs(embedding_call *c, const json_node *body, pi_error 
     return status;
 }
 
-/* `dimensions` is refused: a prefix of the vector is an embedding only for models trained for
- * it. */
+/* A prefix of the vector (`dimensions`) is a good embedding only for models trained for it. */
 static pi_status read_form(embedding_call *c, const json_node *body, pi_error *err) {
     const char *format = "float";
     int64_t n_embd = c->server->info.n_embd, dimensions = n_embd;
@@ -119,11 +121,14 @@ static pi_status read_form(embedding_call *c, const json_node *body, pi_error *e
     c->base64 = strcmp(format, "base64") == 0;
     if (!c->base64 && strcmp(format, "float") != 0)
         return error_set(err, PI_ERR_ARG, "encoding_format: must be float or base64");
-    if (dimensions != n_embd)
+    if (dimensions > n_embd)
+        return error_set(err, PI_ERR_ARG, "dimensions: must be at most %lld", (long long)n_embd);
+    c->n_out = (size_t)dimensions;
+    if (c->server->encoder && encoder_pooling(c->server->encoder) == PI_POOLING_RANK)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "dimensions: must be %lld: embeddings are not shortened",
-                         (long long)n_embd);
-    if (c->server->pooling == POOLING_NONE)
+                         "the model ranks texts: use /v1/rerank, or start the server with another "
+                         "pooling, such as cls");
+    if (!c->server->encoder && c->server->pooling == POOLING_NONE)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "the model's kind of pooling is not supported: start the server with mean "
                          "or last");
@@ -173,13 +178,12 @@ static pi_status start_more(embedding_call *c, size_t *next, size_t done, pi_err
 
 /* Takes the pooled sum and scales it to length 1, so that a mean needs no division. */
 static pi_status take_vector(embedding_call *c, embedding_input *in, pi_error *err) {
-    size_t n_embd = (size_t)c->server->info.n_embd;
     double squares = 0;
-    in->vector = mem_calloc(n_embd, sizeof *in->vector);
-    if (!in->vector) return error_nomem(err, n_embd * sizeof *in->vector, "embedding");
-    for (size_t i = 0; i < n_embd; i++) squares += in->q->pooled[i] * in->q->pooled[i];
+    in->vector = mem_calloc(c->n_out, sizeof *in->vector);
+    if (!in->vector) return error_nomem(err, c->n_out * sizeof *in->vector, "embedding");
+    for (size_t i = 0; i < c->n_out; i++) squares += in->q->pooled[i] * in->q->pooled[i];
     double scale = squares > 0 ? 1 / sqrt(squares) : 0;
-    for (size_t i = 0; i < n_embd; i++) in->vector[i] = (float)(in->q->pooled[i] * scale);
+    for (size_t i = 0; i < c->n_out; i++) in->vector[i] = (float)(in->q->pooled[i] * scale);
     return PI_OK;
 }
 
@@ -205,7 +209,34 @@ static pi_status finish(embedding_call *c, embedding_input *in, bool *gone, pi_e
     return status;
 }
 
+/* All texts of a request, by the model's encoder. */
+static pi_status encode(embedding_call *c, pi_error *err) {
+    size_t n_embd = (size_t)c->server->info.n_embd;
+    pi_embed_text *texts = mem_calloc(c->n_inputs, sizeof *texts);
+    float *vectors = mem_calloc(c->n_inputs * n_embd, sizeof *vectors);
+    pi_status status = PI_OK;
+    if (!texts || !vectors)
+        status = error_nomem(err, c->n_inputs * n_embd * sizeof *vectors, "embedding");
+    for (size_t i = 0; i < c->n_inputs && status == PI_OK; i++)
+        texts[i] = (pi_embed_text){c->inputs[i].tokens, (int32_t)c->inputs[i].n_tokens};
+    if (status == PI_OK)
+        status = encoder_embed(c->server->encoder, texts, (int32_t)c->n_inputs, vectors, err);
+    for (size_t i = 0; i < c->n_inputs && status == PI_OK; i++) {
+        float *vector = c->inputs[i].vector = mem_calloc(c->n_out, sizeof *vector);
+        if (!vector) {
+            status = error_nomem(err, c->n_out * sizeof *vector, "embedding");
+            break;
+        }
+        memcpy(vector, vectors + i * n_embd, c->n_out * sizeof *vector);
+        pi_normalize(vector, (int32_t)c->n_out, PI_NORM_EUCLID);
+    }
+    mem_free(texts);
+    mem_free(vectors);
+    return status;
+}
+
 static pi_status compute(embedding_call *c, bool *gone, pi_error *err) {
+    if (c->server->encoder) return encode(c, err);
     pi_status status = PI_OK;
     size_t next = 0;
     for (size_t done = 0; done < c->n_inputs && status == PI_OK; done++) {
@@ -220,7 +251,7 @@ static pi_status compute(embedding_call *c, bool *gone, pi_error *err) {
 static void put_floats(const embedding_call *c, json_writer *w, const char *key,
                        const float *vector) {
     json_put_array(w, key);
-    for (int32_t i = 0; i < c->server->info.n_embd; i++) bytes_json_float(w, NULL, vector[i]);
+    for (size_t i = 0; i < c->n_out; i++) bytes_json_float(w, NULL, vector[i]);
     json_end_array(w);
 }
 
@@ -228,18 +259,17 @@ static void put_floats(const embedding_call *c, json_writer *w, const char *key,
  * and the text of one vector. */
 static void put_vector(const embedding_call *c, json_writer *w, const float *vector,
                        uint8_t *room) {
-    size_t n_embd = (size_t)c->server->info.n_embd;
     if (!c->base64) {
         put_floats(c, w, "embedding", vector);
         return;
     }
-    for (size_t i = 0; i < n_embd; i++) {
+    for (size_t i = 0; i < c->n_out; i++) {
         uint32_t bits;
         memcpy(&bits, &vector[i], sizeof bits);
         for (int k = 0; k < 4; k++) room[4 * i + (size_t)k] = (uint8_t)(bits >> 8 * k);
     }
-    char *text = (char *)room + 4 * n_embd;
-    json_put_string(w, "embedding", text, base64_encode(room, 4 * n_embd, text));
+    char *text = (char *)room + 4 * c->n_out;
+    json_put_string(w, "embedding", text, base64_encode(room, 4 * c->n_out, text));
 }
 
 /* Writes an array; each vector is within another array, which would hold one vector per token if
@@ -294,10 +324,9 @@ static void put_answer(const embedding_call *c, json_writer *w, int64_t n_tokens
 }
 
 static enum MHD_Result answer(embedding_call *c, int64_t n_tokens) {
-    size_t n_embd = (size_t)c->server->info.n_embd;
     bytes body = {0};
     bytes_json j;
-    uint8_t *room = mem_calloc(4 * n_embd + BASE64_SIZE(4 * n_embd), 1);
+    uint8_t *room = mem_calloc(4 * c->n_out + BASE64_SIZE(4 * c->n_out), 1);
     if (!room || !bytes_json_begin(&j, &body)) {
         mem_free(room);
         return http_reply_error(c->x, 500, "out of memory");

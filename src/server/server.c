@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "dialects.h"
+#include "encoder.h"
 #include "http.h"
 #include "log.h"
 #include "mem.h"
@@ -137,6 +138,7 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
     if (status == PI_OK) status = read_variables(s, err);
     if (status == PI_OK) status = find_marks(s, err);
     if (status == PI_OK && !page_create(&s->page)) status = error_nomem(err, 0, "page");
+    if (status == PI_OK) status = encoder_create(options, &s->encoder, err);
     if (status == PI_OK) status = listen_on(s, err);
     if (status == PI_OK) status = scheduler_create(&scheduling, &s->scheduler, err);
     if (status == PI_OK) status = start_daemon(s, err);
@@ -153,7 +155,7 @@ uint16_t server_port(const server *s) {
 }
 
 bool server_lacks_template(const server *s) {
-    return s->prompts.is_fallback;
+    return s->prompts.is_fallback && !s->encoder;
 }
 
 const pi_context *server_context(const server *s) {
@@ -192,10 +194,12 @@ void server_stop(server *s, double seconds) {
         if (listener != OS_SOCKET_NONE) os_socket_close(listener);
     }
     if (s->scheduler) scheduler_stop(s->scheduler, seconds);
+    encoder_stop(s->encoder);
     if (s->daemon) wait_for_answers(s);
     if (s->daemon) MHD_stop_daemon(s->daemon); /* joins the threads of connections */
     if (s->listener != OS_SOCKET_NONE) os_socket_close(s->listener);
     scheduler_destroy(s->scheduler);
+    encoder_destroy(s->encoder);
     tool_style_free(&s->tools);
     mem_free(s->marks);
     prompt_maker_free(&s->prompts);

@@ -12,7 +12,9 @@
 typedef enum server_pooling {
     SERVER_POOLING_MODEL, /* ARCH.pooling_type of the file, else the mean */
     SERVER_POOLING_MEAN,
-    SERVER_POOLING_LAST
+    SERVER_POOLING_LAST,
+    SERVER_POOLING_CLS, /* the first token; encoders only, as the next one */
+    SERVER_POOLING_RANK /* a classifier's scores */
 } server_pooling;
 
 /* The caller owns strings and arrays; they outlive the server, as does the model. */

@@ -67,17 +67,22 @@ static pi_status encode_fragments(const tokenizer *t, const char *text,
         size_t least = sink->stops ? least_tokens(t, part, f->n_bytes) : 0;
         if (sink->stops && sink->n + least > sink->capacity) {
             sink->n += least;
-        } else if (t->is_spm) {
+        } else if (t->kind == KIND_SPM) {
             bool prefix = t->info.add_space_prefix && after_special;
             status = tokenizer_spm_encode(t, part, f->n_bytes, prefix, &work, sink, err);
-        } else {
+        } else if (t->kind == KIND_BPE) {
             status = tokenizer_bpe_encode(t, part, f->n_bytes, &work, sink, err);
+        } else if (t->kind == KIND_WORDPIECE) {
+            status = tokenizer_wordpiece_encode(t, part, f->n_bytes, &work, sink, err);
+        } else {
+            status = tokenizer_unigram_encode(t, part, f->n_bytes, &work, sink, err);
         }
         after_special = false;
     }
     merge_free(&work.merge);
     pretokenizer_pieces_free(&work.pieces);
     mem_free(work.buffer);
+    mem_free(work.cells);
     return status;
 }
 
@@ -86,7 +91,8 @@ pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, 
     assert(t && (text || n_text == 0) && (tokens || capacity == 0) && n_tokens);
     *n_tokens = 0;
     token_sink sink = {tokens, capacity, 0, flags & TOKENIZER_STOP};
-    bool add = flags & TOKENIZER_ADD_SPECIAL;
+    bool pairs = t->kind == KIND_WORDPIECE || t->kind == KIND_UNIGRAM;
+    bool add = flags & TOKENIZER_ADD_SPECIAL || (pairs && flags & TOKENIZER_FORCE_BOS);
     bool bos = (add && t->info.add_bos) || (flags & TOKENIZER_FORCE_BOS);
     if (bos && t->info.bos >= 0) token_sink_put(&sink, t->info.bos);
     pi_status status = PI_OK;
@@ -98,7 +104,8 @@ pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, 
         mem_free(fragments.items);
     }
     if (status) return status;
-    if (add && t->info.add_eos && t->info.eos >= 0) token_sink_put(&sink, t->info.eos);
+    int32_t last = t->kind == KIND_WORDPIECE ? t->roles[TOKEN_ROLE_SEP] : t->info.eos;
+    if (add && t->info.add_eos && last >= 0) token_sink_put(&sink, last);
     *n_tokens = sink.n;
     if (sink.n > capacity) {
         return error_set(err, PI_ERR_LIMIT,
@@ -202,7 +209,8 @@ pi_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
         token_type type = (token_type)t->tokens[ids[i]].type;
         size_t n = expand_token(t, ids[i], special, buffer);
         bool ordinary = type == TOKEN_NORMAL || type == TOKEN_BYTE;
-        bool strip = ordinary && after_special && t->info.add_space_prefix && n && *buffer == ' ';
+        bool prefixed = t->info.add_space_prefix || t->kind == KIND_WORDPIECE;
+        bool strip = ordinary && after_special && prefixed && n && *buffer == ' ';
         after_special = !ordinary;
         const char *from = buffer + strip;
         n -= strip;

@@ -1,7 +1,8 @@
 /* tokenizer.h: converts text to token ids and back, with the vocabulary of a GGUF file.
  *
  * Kinds: `llama` (SentencePiece BPE by scores, byte fallback), `gpt2` (byte-level BPE by merges,
- * text split by a pre-tokenizer) and `gemma4` (BPE by merges of plain text, byte fallback).
+ * text split by a pre-tokenizer), `gemma4` (BPE by merges of plain text, byte fallback), `bert`
+ * (WordPiece) and `t5` (SentencePiece's unigram model).
  * Immutable after creation; encode and decode are thread-safe. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
@@ -47,8 +48,8 @@ typedef enum token_role {
 } token_role;
 
 enum {
-    TOKENIZER_ADD_SPECIAL = 1, /* add BOS / EOS where the vocabulary requests them */
-    TOKENIZER_FORCE_BOS = 2,
+    TOKENIZER_ADD_SPECIAL = 1,   /* add BOS / EOS where the vocabulary requests them */
+    TOKENIZER_FORCE_BOS = 2,     /* BOS in any case; `bert` and `t5`: also the token at the end */
     TOKENIZER_PARSE_SPECIAL = 4, /* control tokens in the text are recognised */
     TOKENIZER_STOP = 8           /* stop as soon as more than `capacity` tokens are found */
 };
@@ -57,8 +58,8 @@ typedef struct tokenizer_info {
     int32_t n_vocab;
     int32_t bos, eos, eot, unk, pad; /* -1: no such token */
     bool add_bos, add_eos, add_space_prefix;
-    const char *model; /* tokenizer.ggml.model: "llama", "gpt2", "gemma4" */
-    const char *pre;   /* name of the pre-tokenizer, "" for llama */
+    const char *model; /* tokenizer.ggml.model: "llama", "gpt2", "gemma4", "bert", "t5" */
+    const char *pre;   /* name of the pre-tokenizer, "" if the kind has none */
 } tokenizer_info;
 
 typedef struct tokenizer tokenizer;
@@ -74,7 +75,8 @@ const tokenizer_info *tokenizer_get_info(const tokenizer *t);
 /* Accepts any bytes. Writes at most `capacity` ids; *n_tokens is the number of tokens, stored or
  * not, so a call with capacity 0 counts them. A byte may need three tokens: a byte that is not
  * UTF-8 is treated as U+FFFD in a `gpt2` vocabulary, a space as U+2581 in a `llama` one.
- * PI_ERR_LIMIT: more tokens than `capacity`; PI_ERR_NOMEM. Time is O(n log n). With TOKENIZER_STOP,
+ * PI_ERR_LIMIT: more tokens than `capacity`; PI_ERR_NOMEM. Time is O(n log n), for `bert` and `t5`
+ * times the length of the longest token in the text. With TOKENIZER_STOP,
  * a *n_tokens above the capacity is a lower bound. */
 pi_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_text, uint32_t flags,
                            int32_t *tokens, size_t capacity, size_t *n_tokens, pi_error *err);

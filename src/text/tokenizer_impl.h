@@ -5,6 +5,9 @@
  *   tokenizer_special.c  finds the tokens that are matched in text before anything else
  *   tokenizer_spm.c      tokenizes the text between them, by scores
  *   tokenizer_bpe.c      tokenizes the text between them, by pieces and merges
+ *   tokenizer_wordpiece.c  tokenizes words as the longest tokens that form them
+ *   tokenizer_unigram.c  tokenizes the text between them as the tokens with the best scores
+ *   tokenizer_prefix.c   finds the tokens that begin at a place
  *   tokenizer_plain.c    vocabularies of plain UTF-8: escaped spaces, byte tokens
  *   tokenizer.c          combines these, and detokenization */
 #ifndef TEXT_TOKENIZER_IMPL_H
@@ -17,6 +20,9 @@
 #include "tokenizer.h"
 
 enum { TOKENIZER_BYTES = 256 };
+
+/* tokenizer.ggml.model: "llama", "gpt2" and "gemma4", "bert", "t5". */
+typedef enum tokenizer_kind { KIND_SPM, KIND_BPE, KIND_WORDPIECE, KIND_UNIGRAM } tokenizer_kind;
 
 /* Attributes of a token in addition to its type. */
 enum {
@@ -76,11 +82,19 @@ typedef struct special_index {
     special_view views[SPECIAL_VIEWS];
 } special_index;
 
+/* Replacements of unigram's normalization, in the memory of the file. */
+typedef struct charsmap {
+    const uint8_t *array; /* [n_array] 32-bit nodes, little-endian, unaligned */
+    size_t n_array;       /* 0: no replacements */
+    const char *texts;    /* [n_texts], ends with a NUL */
+    size_t n_texts;
+} charsmap;
+
 struct tokenizer {
     arena memory;
     tokenizer_info info;
     int32_t roles[TOKEN_ROLE_COUNT]; /* -1: none */
-    bool is_spm;
+    tokenizer_kind kind;
     token_entry *tokens; /* [n_vocab] */
     /* Symbols are strings: the texts of all tokens and, for BPE, both sides of every merge. */
     text_table table;
@@ -98,6 +112,14 @@ struct tokenizer {
     hash_key merge_key;
     int pre_flags; /* PRE_... bits */
     pretokenizer *pre;
+    /* wordpiece and unigram only */
+    int32_t *prefixes; /* [n_prefixes] tokens, ordered by text */
+    uint32_t n_prefixes;
+    bool lower_case, strip_accents; /* wordpiece */
+    /* unigram only */
+    bool merge_spaces; /* removes spaces at both ends, and all but one between words */
+    float unknown_score;
+    charsmap charsmap;
 };
 
 /* Receives ids: stores the first `capacity` and counts all. */
@@ -116,12 +138,21 @@ static inline void token_sink_put(token_sink *sink, int32_t id) {
     sink->n++;
 }
 
+/* unigram: the best way to write the text up to a place. */
+typedef struct unigram_cell {
+    double score;
+    int32_t token; /* the last token */
+    uint32_t from; /* where it begins */
+} unigram_cell;
+
 /* Scratch memory of one encode call. */
 typedef struct encode_work {
     merge_work merge;
     pretokenizer_pieces pieces; /* for bpe */
     char *buffer;               /* text with escaped spaces, or a piece as characters for bytes */
     size_t buffer_capacity;
+    unigram_cell *cells; /* for unigram */
+    size_t cell_capacity;
 } encode_work;
 
 /* A part of the text: raw bytes (id < 0) or a token found in it. */
@@ -150,11 +181,33 @@ pi_status tokenizer_spm_encode(const tokenizer *t, const char *text, size_t n_by
 pi_status tokenizer_bpe_load(tokenizer *t, const gguf_value *merges, pi_error *err);
 pi_status tokenizer_bpe_encode(const tokenizer *t, const char *text, size_t n_bytes,
                                encode_work *work, token_sink *sink, pi_error *err);
+pi_status tokenizer_wordpiece_load(tokenizer *t, const gguf_file *file, pi_error *err);
+pi_status tokenizer_wordpiece_encode(const tokenizer *t, const char *text, size_t n_bytes,
+                                     encode_work *work, token_sink *sink, pi_error *err);
+pi_status tokenizer_unigram_load(tokenizer *t, const gguf_file *file, pi_error *err);
+pi_status tokenizer_unigram_encode(const tokenizer *t, const char *text, size_t n_bytes,
+                                   encode_work *work, token_sink *sink, pi_error *err);
+/* Orders the tokens whose types (1 << token_type) are in `types`. */
+pi_status tokenizer_prefixes_build(tokenizer *t, uint32_t types, pi_error *err);
+/* The ordered tokens that begin with the `depth` bytes read so far. */
+typedef struct prefix_walk {
+    uint32_t begin, end;
+    size_t depth;
+} prefix_walk;
+static inline prefix_walk tokenizer_prefix_begin(const tokenizer *t) {
+    return (prefix_walk){.end = t->n_prefixes};
+}
+/* Reads one more byte; *id gets the token that consists of all bytes read, -1: none. False: no
+ * token begins with them. */
+bool tokenizer_prefix_next(const tokenizer *t, prefix_walk *w, char c, int32_t *id);
+pi_status tokenizer_bad_key(pi_error *err, const char *key, const char *what);
+/* Keeps *flag without the key. */
+pi_status tokenizer_load_flag(const gguf_file *file, const char *key, bool *flag, pi_error *err);
 /* The bytes of a token's text, mapped back from characters; at most as many as the text has. */
 size_t tokenizer_bpe_unmap(gguf_string text, char *out);
 /* Whether token texts write spaces as U+2581. */
 static inline bool tokenizer_escapes_spaces(const tokenizer *t) {
-    return t->is_spm || t->pre_flags & PRE_RAW;
+    return t->kind != KIND_BPE || t->pre_flags & PRE_RAW;
 }
 /* Writes the text into work->buffer with U+2581 for spaces, with one in front if space_prefix;
  * *n_escaped bytes. PI_ERR_LIMIT: over half a GiB; PI_ERR_NOMEM. */

@@ -51,6 +51,11 @@ void tokenizer_roles_load(tokenizer *t, const gguf_file *file) {
             id = tokenizer_find(t, sources[role].texts[i], strlen(sources[role].texts[i]));
         t->roles[role] = id;
     }
+    enum { BERT_SEP = 102, BERT_MASK = 103 }; /* without the keys */
+    if (t->kind == KIND_WORDPIECE && t->info.n_vocab > BERT_MASK) {
+        if (t->roles[TOKEN_ROLE_SEP] < 0) t->roles[TOKEN_ROLE_SEP] = BERT_SEP;
+        if (t->roles[TOKEN_ROLE_MASK] < 0) t->roles[TOKEN_ROLE_MASK] = BERT_MASK;
+    }
     t->roles[TOKEN_ROLE_BOS] = t->info.bos;
     t->roles[TOKEN_ROLE_EOS] = t->info.eos;
     t->roles[TOKEN_ROLE_EOT] = t->info.eot;

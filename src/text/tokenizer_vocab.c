@@ -12,7 +12,7 @@ int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n_bytes) {
     return symbol == TEXT_TABLE_NONE ? -1 : t->symbol_token[symbol];
 }
 
-static pi_status bad_key(pi_error *err, const char *key, const char *what) {
+pi_status tokenizer_bad_key(pi_error *err, const char *key, const char *what) {
     return error_set(err, PI_ERR_FORMAT, "bad vocabulary: %s: %s: convert the model again", key,
                      what);
 }
@@ -23,21 +23,22 @@ static pi_status number_array(const gguf_file *file, const char *key, uint64_t n
     const gguf_value *v = *out = gguf_find(file, key);
     if (!v) return PI_OK;
     if (v->type != GGUF_ARRAY || v->item_type == GGUF_STRING || v->item_type == GGUF_ARRAY) {
-        return bad_key(err, key, "not an array of numbers");
+        return tokenizer_bad_key(err, key, "not an array of numbers");
     }
-    if (v->count != n_vocab) return bad_key(err, key, "length differs from the number of tokens");
+    if (v->count != n_vocab)
+        return tokenizer_bad_key(err, key, "length differs from the number of tokens");
     return PI_OK;
 }
 
 static pi_status load_tokens(tokenizer *t, const gguf_file *file, pi_error *err) {
     const char *key = "tokenizer.ggml.tokens";
     const gguf_value *texts = gguf_find(file, key), *types, *scores;
-    if (!texts) return bad_key(err, key, "missing");
+    if (!texts) return tokenizer_bad_key(err, key, "missing");
     if (texts->type != GGUF_ARRAY || texts->item_type != GGUF_STRING) {
-        return bad_key(err, key, "not an array of strings");
+        return tokenizer_bad_key(err, key, "not an array of strings");
     }
     if (texts->count == 0 || texts->count > TOKENIZER_MAX_VOCAB) {
-        return bad_key(err, key, "no tokens or too many");
+        return tokenizer_bad_key(err, key, "no tokens or too many");
     }
     pi_status status = number_array(file, "tokenizer.ggml.token_type", texts->count, &types, err);
     if (!status) status = number_array(file, "tokenizer.ggml.scores", texts->count, &scores, err);
@@ -54,15 +55,16 @@ static pi_status load_tokens(tokenizer *t, const gguf_file *file, pi_error *err)
         int64_t type = TOKEN_NORMAL;
         double score = 0;
         if (types && !gguf_item_i64(types, i, &type)) {
-            return bad_key(err, "tokenizer.ggml.token_type", "not integers");
+            return tokenizer_bad_key(err, "tokenizer.ggml.token_type", "not integers");
         }
         if (type < TOKEN_UNDEFINED || type > TOKEN_BYTE) type = TOKEN_UNDEFINED;
         if (scores && !gguf_item_f64(scores, i, &score)) {
-            return bad_key(err, "tokenizer.ggml.scores", "not numbers");
+            return tokenizer_bad_key(err, "tokenizer.ggml.scores", "not numbers");
         }
         token->type = (uint8_t)type;
         token->score = (float)score;
-        if (token->text.n_bytes > UINT32_MAX) return bad_key(err, key, "a token is too long");
+        if (token->text.n_bytes > UINT32_MAX)
+            return tokenizer_bad_key(err, key, "a token is too long");
         if (token->text.n_bytes > t->longest_token) t->longest_token = token->text.n_bytes;
     }
     return PI_OK;
@@ -93,42 +95,59 @@ static pi_status load_id(const tokenizer *t, const gguf_file *file, const char *
                          int32_t fallback, int32_t *out, pi_error *err) {
     const gguf_value *v = gguf_find(file, key);
     int64_t id = fallback < t->info.n_vocab ? fallback : -1;
-    if (v && !gguf_as_i64(v, &id)) return bad_key(err, key, "not an integer");
+    if (v && !gguf_as_i64(v, &id)) return tokenizer_bad_key(err, key, "not an integer");
     if (id == UINT32_MAX) id = -1;
-    if (id < -1 || id >= t->info.n_vocab) return bad_key(err, key, "not a token of the vocabulary");
+    if (id < -1 || id >= t->info.n_vocab)
+        return tokenizer_bad_key(err, key, "not a token of the vocabulary");
     *out = (int32_t)id;
     return PI_OK;
 }
 
-static pi_status load_flag(const gguf_file *file, const char *key, bool *flag, pi_error *err) {
+pi_status tokenizer_load_flag(const gguf_file *file, const char *key, bool *flag, pi_error *err) {
     const gguf_value *v = gguf_find(file, key);
-    if (v && !gguf_as_bool(v, flag)) return bad_key(err, key, "not a boolean");
+    if (v && !gguf_as_bool(v, flag)) return tokenizer_bad_key(err, key, "not a boolean");
     return PI_OK;
 }
 
 static pi_status load_info(tokenizer *t, const gguf_file *file, pi_error *err) {
     tokenizer_info *info = &t->info;
-    /* SentencePiece's defaults; byte-level vocabularies have no common ones. */
-    int32_t unk = t->is_spm ? 0 : -1, bos = t->is_spm ? 1 : -1, eos = t->is_spm ? 2 : -1;
+    /* The defaults of each kind; byte-level vocabularies have no common ones. */
+    static const struct {
+        int32_t unk, bos, eos, pad;
+    } defaults[] = {[KIND_SPM] = {0, 1, 2, -1},
+                    [KIND_BPE] = {-1, -1, -1, -1},
+                    [KIND_WORDPIECE] = {100, 101, -1, 0},
+                    [KIND_UNIGRAM] = {2, -1, 1, 0}};
+    int32_t bos = defaults[t->kind].bos;
+    /* BERT's name of the first token */
+    if (t->kind == KIND_WORDPIECE) {
+        pi_status status = load_id(t, file, "tokenizer.ggml.cls_token_id", bos, &bos, err);
+        if (status) return status;
+    }
     struct {
         const char *key;
         int32_t fallback, *out;
     } ids[] = {
         {"tokenizer.ggml.bos_token_id", bos, &info->bos},
-        {"tokenizer.ggml.eos_token_id", eos, &info->eos},
+        {"tokenizer.ggml.eos_token_id", defaults[t->kind].eos, &info->eos},
         {"tokenizer.ggml.eot_token_id", -1, &info->eot},
-        {"tokenizer.ggml.unknown_token_id", unk, &info->unk},
-        {"tokenizer.ggml.padding_token_id", -1, &info->pad},
+        {"tokenizer.ggml.unknown_token_id", defaults[t->kind].unk, &info->unk},
+        {"tokenizer.ggml.padding_token_id", defaults[t->kind].pad, &info->pad},
     };
     pi_status status = PI_OK;
     for (size_t i = 0; i < sizeof ids / sizeof ids[0] && !status; i++) {
         status = load_id(t, file, ids[i].key, ids[i].fallback, ids[i].out, err);
     }
-    if (!status) status = load_flag(file, "tokenizer.ggml.add_bos_token", &info->add_bos, err);
-    if (!status) status = load_flag(file, "tokenizer.ggml.add_eos_token", &info->add_eos, err);
-    bool prefix = t->is_spm;
-    if (!status) status = load_flag(file, "tokenizer.ggml.add_space_prefix", &prefix, err);
-    info->add_space_prefix = t->is_spm && prefix;
+    if (!status)
+        status = tokenizer_load_flag(file, "tokenizer.ggml.add_bos_token", &info->add_bos, err);
+    if (!status)
+        status = tokenizer_load_flag(file, "tokenizer.ggml.add_eos_token", &info->add_eos, err);
+    /* The keys do not change WordPiece. */
+    if (t->kind == KIND_WORDPIECE) info->add_bos = info->add_eos = true;
+    bool prefix = t->kind == KIND_SPM;
+    if (!status)
+        status = tokenizer_load_flag(file, "tokenizer.ggml.add_space_prefix", &prefix, err);
+    info->add_space_prefix = (t->kind == KIND_SPM || t->kind == KIND_UNIGRAM) && prefix;
     return status;
 }
 
@@ -276,7 +295,7 @@ static pi_status choose_pre(tokenizer *t, const gguf_file *file, const char *pre
     if (pre) {
         name = (gguf_string){pre, strlen(pre)};
     } else if (v && !gguf_as_string(v, &name)) {
-        return bad_key(err, key, "not a string");
+        return tokenizer_bad_key(err, key, "not a string");
     }
     const pretokenizer_row *row = pretokenizer_find(name.data, (size_t)name.n_bytes);
     if (!row) return unknown_pre(name, err);
@@ -290,31 +309,55 @@ pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, p
     const char *key = "tokenizer.ggml.model";
     const gguf_value *v = gguf_find(file, key);
     gguf_string model = {"none", strlen("none")};
-    if (v && !gguf_as_string(v, &model)) return bad_key(err, key, "not a string");
+    if (v && !gguf_as_string(v, &model)) return tokenizer_bad_key(err, key, "not a string");
     if (gguf_string_is(model, "none") || gguf_string_is(model, "no_vocab")) {
         return error_set(err, PI_ERR_NOT_FOUND, "no vocabulary: %s: the file has no tokenizer",
                          gguf_path(file));
     }
-    static const char *const known[] = {"llama", "gpt2", "gemma4"};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (gguf_string_is(model, known[i])) t->info.model = known[i];
+    static const struct {
+        const char *name;
+        tokenizer_kind kind;
+    } known[] = {{"llama", KIND_SPM},
+                 {"gpt2", KIND_BPE},
+                 {"gemma4", KIND_BPE},
+                 {"bert", KIND_WORDPIECE},
+                 {"t5", KIND_UNIGRAM}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (!gguf_string_is(model, known[i].name)) continue;
+        t->info.model = known[i].name;
+        t->kind = known[i].kind;
+    }
     if (!t->info.model) {
         int shown = model.n_bytes < 64 ? (int)model.n_bytes : 64;
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "unknown kind of vocabulary: %s = %.*s: known are llama, gpt2 and gemma4",
+                         "unknown kind of vocabulary: %s = %.*s: known are llama, gpt2, gemma4, "
+                         "bert and t5",
                          key, shown, model.data);
     }
-    t->is_spm = strcmp(t->info.model, "llama") == 0;
     t->info.pre = "";
-    t->info.add_bos = t->is_spm;
-    pi_status status = t->is_spm ? PI_OK : choose_pre(t, file, pre, err);
+    t->info.add_bos = t->kind == KIND_SPM;
+    t->info.add_eos = t->kind == KIND_UNIGRAM;
+    for (int i = 0; i < TOKENIZER_BYTES; i++) t->byte_token[i] = -1;
+    pi_status status = t->kind == KIND_BPE ? choose_pre(t, file, pre, err) : PI_OK;
     if (!status) status = load_tokens(t, file, err);
     if (!status) status = build_table(t, err);
     if (!status) status = load_info(t, file, err);
     if (status) return status;
     apply_known_texts(t);
-    status = t->is_spm ? tokenizer_spm_load(t, err)
-                       : tokenizer_bpe_load(t, gguf_find(file, "tokenizer.ggml.merges"), err);
+    switch (t->kind) {
+    case KIND_SPM:
+        status = tokenizer_spm_load(t, err);
+        break;
+    case KIND_BPE:
+        status = tokenizer_bpe_load(t, gguf_find(file, "tokenizer.ggml.merges"), err);
+        break;
+    case KIND_WORDPIECE:
+        status = tokenizer_wordpiece_load(t, file, err);
+        break;
+    case KIND_UNIGRAM:
+        status = tokenizer_unigram_load(t, file, err);
+        break;
+    }
     if (!status) status = tokenizer_special_build(t, err);
     if (status) return status;
     apply_strip_rules(t, file);

@@ -17,7 +17,7 @@
 
 #define DOCUMENT TEST_SOURCE_DIR "/docs/llama-flags.md"
 
-enum { NAME_ROOM = 64, MAX_COMPAT = 512, HELP_ROOM = 1 << 16, N_TOOLS = 7 };
+enum { NAME_ROOM = 64, MAX_COMPAT = 512, HELP_ROOM = 1 << 16, N_TOOLS = 8 };
 
 static const struct {
     const char *name;
@@ -25,7 +25,7 @@ static const struct {
 } tools[N_TOOLS] = {{"run", COMMAND_RUN},           {"serve", COMMAND_SERVE},
                     {"bench", COMMAND_BENCH},       {"perplexity", COMMAND_PERPLEXITY},
                     {"quantize", COMMAND_QUANTIZE}, {"imatrix", COMMAND_IMATRIX},
-                    {"tokenize", COMMAND_TOKENIZE}};
+                    {"tokenize", COMMAND_TOKENIZE}, {"embed", COMMAND_EMBED}};
 
 typedef struct row {
     int tool;

@@ -142,6 +142,7 @@ static void test_tokenize(void **state) {
     torture("tokenize -q -m model.gguf -p some_text --ids");
     torture("tokenize -q -m model.gguf -p some_text");
     torture("tokenize -q -m model.gguf --detok -p 260");
+    torture("embed -q -m model.gguf -p some_text --json");
 }
 
 static void test_perplexity(void **state) {

@@ -21,7 +21,7 @@ static void test_version_and_help(void **state) {
     assert_int_equal(sh("$PI --help"), 0);
     assert_err("");
     static const char *const commands[] = {"run",     "eval",  "tokenize", "bench", "inspect",
-                                           "convert", "synth", "template", "serve"};
+                                           "convert", "synth", "template", "serve", "embed"};
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         char text[64], line[64];
         snprintf(text, sizeof text, "\n  %-10s ", commands[i]);

@@ -30,9 +30,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
 size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
     static const char *const pres[] = {NULL, "llama-bpe", "deepseek-v3", "falcon"};
     static vocab_bytes bytes;
-    if (i > sizeof pres / sizeof pres[0]) return 0;
+    const size_t n_pres = sizeof pres / sizeof pres[0];
+    if (i > n_pres + 2) return 0;
     if (i == 0)
         vocab_spm(&bytes);
+    else if (i == n_pres + 1)
+        vocab_wordpiece(&bytes);
+    else if (i == n_pres + 2)
+        vocab_unigram(&bytes);
     else
         vocab_bpe(&bytes, pres[i - 1]);
     vocab_raw(&bytes, "hello [x] <think> ab 12 <|im_end|>", 34);

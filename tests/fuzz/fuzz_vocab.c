@@ -21,6 +21,7 @@ enum {
     MAX_MERGES = 64,
     TEXT_ROOM = 25, /* bytes of a token's text, NUL included */
     MAX_TEXT = 512,
+    MAX_TABLE = 4096,
     MAX_IDS = 8192,
     N_TYPES = 8 /* one more than exist */
 };
@@ -33,7 +34,8 @@ enum {
     NO_BYTES = 8,
     ADD_BOS = 16,
     ADD_EOS = 32,
-    NO_PREFIX = 64
+    NO_PREFIX = 64,
+    ENCODER = 128 /* unigram, with BPE: WordPiece; no byte tokens */
 };
 
 typedef struct input {
@@ -48,6 +50,8 @@ typedef struct vocabulary {
     size_t n_tokens;
     char merges[MAX_MERGES][2 * TEXT_ROOM];
     size_t n_merges;
+    const uint8_t *table; /* unigram: [n_table] */
+    size_t n_table;
     bool faithful; /* decoding must return the encoded text */
 } vocabulary;
 
@@ -89,7 +93,7 @@ static const pretokenizer_row *row_of(const vocabulary *v) {
 
 /* True if token texts are plain text with U+2581 for a space. */
 static bool is_plain(const vocabulary *v) {
-    return !(v->options & BPE) || (v->pre && row_of(v)->flags & PRE_RAW);
+    return v->options & ENCODER || !(v->options & BPE) || (v->pre && row_of(v)->flags & PRE_RAW);
 }
 
 static void read_tokens(vocabulary *v, input *in) {
@@ -128,10 +132,13 @@ static void read_merges(vocabulary *v, input *in) {
 
 static void read_vocabulary(vocabulary *v, input *in) {
     *v = (vocabulary){.options = take(in), .pre = take(in)};
+    if (v->options & ENCODER) v->options |= NO_BYTES;
     v->faithful = !(v->options & (NO_BYTES | NO_TYPES));
     for (int i = 0; i < 4; i++) v->ids[i] = take(in);
     read_tokens(v, in);
     read_merges(v, in);
+    v->table = in->data + in->at;
+    v->n_table = in->n - in->at < MAX_TABLE ? in->n - in->at : MAX_TABLE;
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -164,9 +171,11 @@ static void put_ids(vocab_bytes *b, const vocabulary *v) {
 
 static void build(vocab_bytes *b, const vocabulary *v) {
     bool bpe = v->options & BPE;
+    bool encoder = v->options & ENCODER;
+    const char *const kinds[] = {"llama", "gpt2", "t5", "bert"};
     vocab_begin(b);
-    vocab_string(b, "tokenizer.ggml.model", bpe ? "gpt2" : "llama");
-    if (bpe && v->pre) vocab_string(b, "tokenizer.ggml.pre", row_of(v)->name);
+    vocab_string(b, "tokenizer.ggml.model", kinds[bpe + 2 * encoder]);
+    if (bpe && !encoder && v->pre) vocab_string(b, "tokenizer.ggml.pre", row_of(v)->name);
     if (v->options & NO_BYTES)
         put_arrays(b, v);
     else if (!is_plain(v))
@@ -177,7 +186,13 @@ static void build(vocab_bytes *b, const vocabulary *v) {
     if (v->options & ADD_BOS) vocab_bool(b, "tokenizer.ggml.add_bos_token", true);
     if (v->options & ADD_EOS) vocab_bool(b, "tokenizer.ggml.add_eos_token", true);
     if (v->options & NO_PREFIX) vocab_bool(b, "tokenizer.ggml.add_space_prefix", false);
-    if (!bpe) return;
+    if (encoder && !bpe) { /* any bytes as the table of replacements */
+        vocab_bool(b, "tokenizer.ggml.remove_extra_whitespaces", v->options & ADD_BOS);
+        vocab_array(b, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, 4 + v->n_table);
+        vocab_u(b, v->n_table ? (v->n_table - 1) / 4 * 4 : 0, 4);
+        vocab_raw(b, v->table, v->n_table);
+    }
+    if (!bpe || encoder) return;
     vocab_array(b, "tokenizer.ggml.merges", GGUF_STRING, v->n_merges);
     for (size_t i = 0; i < v->n_merges; i++) vocab_text(b, v->merges[i]);
 }
@@ -257,6 +272,10 @@ size_t fuzz_seed(size_t i, uint8_t *data, size_t max) {
         SEED("\1\5\2\3\0\0" TOKENS MERGES "Hello abba, \xE4\xB8\x80\xE4\xB8\x81 x"),
         SEED("\1\x53\0\0\0\0" TOKENS MERGES "abba  xyz\n\n \xC3\xA9\xE4\xB8\x80 x"), /* gemma4 */
         SEED("\x39\0\2\3\4\1" TOKENS MERGES "abba"),
+        SEED("\x80\0\2\3\4\1" TOKENS "\0"
+             "  ab xyzab \xFF"),
+        SEED("\x81\0\2\3\4\1" TOKENS "\0"
+             "Abba, b\xC3\xA9 ab"),
         SEED("\x0e\0\2\3\4\1" TOKENS "\0"
              "abba"),
 #undef SEED

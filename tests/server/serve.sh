@@ -35,7 +35,6 @@ wrong 2 "expected a path such as /llm" --api-prefix llm
 wrong 2 "expected a JSON object" --chat-template-kwargs '[]'
 wrong 1 "chat-template-kwargs" --port 0 --chat-template-kwargs '{"a":}'
 wrong 2 "a larger -c" --context-shift
-wrong 2 "reranking models" --rerank
 wrong 2 "multimodal" --mmproj x
 
 start() { # options...

@@ -351,7 +351,7 @@ static void test_refused(void **state) {
         "{\"input\":[[[1]]]}",
         "{\"input\":\"x\",\"encoding_format\":\"int8\"}",
         "{\"input\":\"x\",\"encoding_format\":4}",
-        "{\"input\":\"x\",\"dimensions\":128}",
+        "{\"input\":\"x\",\"dimensions\":257}",
         "{\"input\":\"x\",\"dimensions\":0}",
         "{\"input\":\"x\",\"dimensions\":1e300}",
     };

@@ -1,4 +1,4 @@
-/* test_text_shared.c: five vocabularies of other programs, with texts and their ids, which must
+/* test_text_shared.c: vocabularies of other programs, with texts and their ids, which must
  * match exactly. Skips loudly when the shared data is absent. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,11 +21,12 @@ enum { MAX_TEXT_IDS = 4096 };
 static const char separator[] = "\n__ggml_vocab_test__\n";
 
 /* Compares the ids of one text with one line of ids. Returns the start of the next line. */
-static const char *check_line(const tokenizer *t, const char *text, size_t n, const char *line) {
+static const char *check_line(const tokenizer *t, const char *text, size_t n, uint32_t flags,
+                              const char *line) {
     int32_t ids[MAX_TEXT_IDS];
     size_t n_ids;
     pi_error err = {0};
-    if (tokenizer_encode(t, text, n, 0, ids, MAX_TEXT_IDS, &n_ids, &err)) {
+    if (tokenizer_encode(t, text, n, flags, ids, MAX_TEXT_IDS, &n_ids, &err)) {
         fail_msg("%s", err.message);
     }
     const char *end = strchr(line, '\n');
@@ -87,7 +88,7 @@ static void check_vocabulary(const char *name) {
     for (;;) {
         const char *next = strstr(text, separator);
         if (!next && *text == '\0' && *line == '\0') break; /* the file ends with a separator */
-        line = check_line(t, text, next ? (size_t)(next - text) : strlen(text), line);
+        line = check_line(t, text, next ? (size_t)(next - text) : strlen(text), 0, line);
         n_lines++;
         if (!next) break;
         text = next + strlen(separator);
@@ -112,10 +113,54 @@ VOCABULARY(gpt_2, "gpt-2")
 VOCABULARY(falcon, "falcon")
 VOCABULARY(qwen2, "qwen2")
 
+/* Vocabularies of encoders: a text per line, and its ids with the special tokens. */
+static void check_encoder(const char *model, const char *ids_name) {
+    char path[1024], *texts, *ids;
+    size_t n_texts, n_ids;
+    gguf_file *file;
+    tokenizer *t;
+    pi_error err = {0};
+    const gguf_open_options options = {.header_only = true};
+    if (!shared_path(path, sizeof path, "conformance/encode/texts.txt")) skip();
+    assert_int_equal(file_read(path, 1 << 20, &texts, &n_texts, &err), PI_OK);
+    assert_true(shared_path(path, sizeof path, ids_name));
+    assert_int_equal(file_read(path, 1 << 20, &ids, &n_ids, &err), PI_OK);
+    assert_true(shared_path(path, sizeof path, model));
+    if (gguf_open(path, &options, &file, &err)) fail_msg("%s", err.message);
+    pi_status status = tokenizer_create(file, NULL, &t, &err);
+    if (status == PI_ERR_UNSUPPORTED && strstr(err.message, "utf8proc")) {
+        fprintf(stderr, "*** SKIPPED: %s ***\n", err.message);
+        gguf_close(file);
+        skip();
+    }
+    if (status) fail_msg("%s", err.message);
+    const char *line = ids;
+    int n_lines = 0;
+    for (char *text = texts, *end; *line && (end = strchr(text, '\n')); text = end + 1, n_lines++)
+        line = check_line(t, text, (size_t)(end - text), TOKENIZER_ADD_SPECIAL, line);
+    assert_true(n_lines > 10);
+    assert_int_equal(*line, 0);
+    mem_free(texts);
+    mem_free(ids);
+    tokenizer_free(t);
+    gguf_close(file);
+}
+
+static void wordpiece(void **state) {
+    (void)state;
+    check_encoder("conformance/encode/bert-mean.gguf", "conformance/encode/bert-mean.ids.txt");
+}
+
+static void unigram(void **state) {
+    (void)state;
+    check_encoder("conformance/encode/unigram.vocab.gguf", "conformance/encode/unigram.ids.txt");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama_spm), cmocka_unit_test(llama_bpe), cmocka_unit_test(gpt_2),
-        cmocka_unit_test(falcon),    cmocka_unit_test(qwen2),
+        cmocka_unit_test(falcon),    cmocka_unit_test(qwen2),     cmocka_unit_test(wordpiece),
+        cmocka_unit_test(unigram),
     };
     char folder[1024];
     if (!shared_path(folder, sizeof folder, "conformance/tokenizer")) return SHARED_SKIPPED;

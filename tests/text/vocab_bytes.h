@@ -157,6 +157,87 @@ static inline void vocab_spm(vocab_bytes *b) {
     vocab_u32(b, "tokenizer.ggml.unknown_token_id", VOCAB_FIRST);
 }
 
+/* A complete WordPiece vocabulary; U+2581 begins words. No byte tokens. */
+#define VOCAB_WORD "\xE2\x96\x81"
+static inline void vocab_list(vocab_bytes *b, const vocab_token *tokens, size_t n) {
+    vocab_array(b, "tokenizer.ggml.tokens", GGUF_STRING, n);
+    for (size_t i = 0; i < n; i++) vocab_text(b, tokens[i].text);
+    vocab_array(b, "tokenizer.ggml.token_type", GGUF_I32, n);
+    for (size_t i = 0; i < n; i++) vocab_u(b, (uint64_t)tokens[i].type, 4);
+    vocab_array(b, "tokenizer.ggml.scores", GGUF_F32, n);
+    for (size_t i = 0; i < n; i++) vocab_f32(b, tokens[i].score);
+}
+static inline void vocab_wordpiece(vocab_bytes *b) {
+    static const vocab_token tokens[] = {
+        {"[PAD]", 3, 0},
+        {"[UNK]", 2, 0},
+        {"[CLS]", 3, 0},
+        {"[SEP]", 3, 0},
+        {VOCAB_WORD "the", 1, 0},
+        {VOCAB_WORD "un", 1, 0},
+        {"aff", 1, 0},
+        {"able", 1, 0},
+        {VOCAB_WORD "cafe", 1, 0},
+        {VOCAB_WORD "!", 1, 0},
+        {VOCAB_WORD "'", 1, 0},
+        {VOCAB_WORD "\xE6\xBC\xA2", 1, 0},
+        {VOCAB_WORD "t", 1, 0},
+        {"a", 1, 0},
+        {VOCAB_WORD "\xE2\x82\xAC", 1, 0},
+        {"5", 1, 0},
+    };
+    vocab_begin(b);
+    vocab_string(b, "tokenizer.ggml.model", "bert");
+    vocab_list(b, tokens, sizeof tokens / sizeof tokens[0]);
+    vocab_u32(b, "tokenizer.ggml.cls_token_id", 2);
+    vocab_u32(b, "tokenizer.ggml.seperator_token_id", 3);
+    vocab_u32(b, "tokenizer.ggml.unknown_token_id", 1);
+    vocab_u32(b, "tokenizer.ggml.padding_token_id", 0);
+}
+
+/* A complete unigram vocabulary, whose table replaces U+00E9 and "1a" by "a", and a tab by a
+ * space. */
+static inline void vocab_unigram(vocab_bytes *b) {
+    static const vocab_token tokens[] = {
+        {"<s>", 3, 0},
+        {"</s>", 3, 0},
+        {"<unk>", 2, 0},
+        {VOCAB_WORD, 1, -3},
+        {"a", 1, -2},
+        {"b", 1, -2.5f},
+        {"ab", 1, -4},
+        {VOCAB_WORD "a", 1, -4},
+        {VOCAB_WORD "aba", 1, -10},
+        {"bb", 5, -1},
+        {"[x]", 4, 0},
+    };
+    /* node i: its byte, 1 << 8 where a match ends, the base's XOR with i << 10 */
+    enum { ROOT = 256, N_NODES = 768, MATCH = 1 << 8, LEAF = 31 };
+    uint32_t nodes[N_NODES] = {ROOT << 10};
+    const uint32_t first = ROOT ^ 0xC3, second = 0x200 ^ 0xA9, one = ROOT ^ '1',
+                   one_a = 0x200 ^ 'a', tab = ROOT ^ '\t';
+    nodes[first] = 0xC3 | (first ^ 0x200) << 10;
+    nodes[one] = '1' | (one ^ 0x200) << 10;
+    nodes[second] = 0xA9 | MATCH | (second ^ 0x120) << 10;
+    nodes[one_a] = 'a' | MATCH | (one_a ^ 0x120) << 10;
+    nodes[0x120] = 1u << LEAF | 0; /* "a" */
+    nodes[tab] = '\t' | MATCH | (tab ^ 0x121) << 10;
+    nodes[0x121] = 1u << LEAF | 2; /* " " */
+    vocab_begin(b);
+    vocab_string(b, "tokenizer.ggml.model", "t5");
+    vocab_list(b, tokens, sizeof tokens / sizeof tokens[0]);
+    vocab_array(b, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, 4 + sizeof nodes + 4);
+    vocab_u(b, sizeof nodes, 4);
+    for (int i = 0; i < N_NODES; i++) vocab_u(b, nodes[i], 4);
+    vocab_raw(b, "a\0 ", 4);
+    vocab_u32(b, "tokenizer.ggml.bos_token_id", 0);
+    vocab_u32(b, "tokenizer.ggml.eos_token_id", 1);
+    vocab_u32(b, "tokenizer.ggml.unknown_token_id", 2);
+    vocab_bool(b, "tokenizer.ggml.add_bos_token", true);
+    vocab_bool(b, "tokenizer.ggml.add_space_prefix", true);
+    vocab_bool(b, "tokenizer.ggml.remove_extra_whitespaces", true);
+}
+
 /* A complete byte-level vocabulary. `pre` may be NULL. */
 static inline void vocab_bpe(vocab_bytes *b, const char *pre) {
     static const vocab_token tokens[] = {

@@ -73,7 +73,7 @@ typedef struct library_header {
 static const library_header library_headers[] = {
     {"jansson.h", "src/text/json.c"},
     {"pcre2.h", "src/text/"},
-    {"utf8proc.h", "src/template/template_unicode.c"},
+    {"utf8proc.h", "src/template/template_unicode.c src/text/tokenizer_wordpiece.c"},
     {"microhttpd.h", "src/server/exchange.h src/server/http_access.h"},
     {"curl/curl.h", "src/fetch/fetch_http.c"},
     {"histedit.h", "src/cli/chat_input.c"},

@@ -38,10 +38,18 @@ static bool is_sparse(const attn_layer *a, const ubatch_item *item) {
     return !ubatch_reads_all(item, &a->args->blocks);
 }
 
+/* The end of the positions that a token at `pos` attends to. */
+static int64_t seen_end(const attn_layer *a, const ubatch_item *item, int64_t pos) {
+    if (!a->args->both_ways) return pos + 1;
+    int64_t end = item->pos + item->n_tokens, last = pos + a->args->window / 2;
+    return a->args->window && last + 1 < end ? last + 1 : end;
+}
+
 /* The number of positions that tokens of the item up to position `pos` attend to, at most. Attended
  * blocks count as if they were contiguous. */
 static int64_t attended(const attn_layer *a, const ubatch_item *item, int64_t pos) {
     const plan_blocks *b = &a->args->blocks;
+    if (a->args->both_ways) return seen_end(a, item, pos);
     return plan_blocks_all(b, item->n_tokens, pos) ? pos + 1 : (int64_t)b->top * b->size;
 }
 
@@ -71,6 +79,7 @@ static int64_t item_tasks(const attn_layer *a, const ubatch_item *item) {
 
 int64_t attn_first_seen(const attn_layer *a, int64_t pos) {
     if (a->args->window == 0) return 0;
+    if (a->args->both_ways) return pos > a->args->window / 2 ? pos - a->args->window / 2 : 0;
     if (a->args->chunks) return pos / a->args->window * a->args->window;
     return pos >= a->args->window ? pos + 1 - a->args->window : 0;
 }
@@ -158,7 +167,7 @@ static int load_queries(const cpu_exec *c, const attn_layer *a, const attn_task 
             for (int d = 0; d < a->head_dim; d++) dst[d] = src[d] * scale;
             kv_rotate(&c->kernels, a->keys, dst, a->head_dim);
             ts->first[n] = (int32_t)attn_first_seen(a, pos);
-            ts->limit[n] = (int32_t)(pos + 1);
+            ts->limit[n] = (int32_t)seen_end(a, t->item, pos);
             ts->m[n] = -INFINITY;
             ts->l[n] = 0;
         }
@@ -210,6 +219,30 @@ static void attend_blocks(const cpu_exec *c, const attn_layer *a, const attn_tas
     }
 }
 
+/* ALiBi in both directions: the kernel measures distances from the last position of a query. A
+ * first call attends to the positions up to the query's, and a second one, with negative slopes, to
+ * those after it. The second call's scores are too large by the slope times the number of positions
+ * after the query; so the first call's become by adding it to the maximum of their softmax state.
+ */
+static void attend_by_distance(const cpu_exec *c, const attn_layer *a, const attn_task *t,
+                               thread_scratch *ts, cpu_attn *args) {
+    float rising[MODEL_MAX_HEADS];
+    const float *falling = args->slopes;
+    for (int i = 0; i < args->n_q; i++) {
+        ts->limit[i] = (int32_t)(t->item->pos + t->token0 + i / a->group + 1);
+        rising[i % a->group] = -falling[i % a->group];
+    }
+    c->kernels.attention(args);
+    for (int i = 0; i < args->n_q; i++) {
+        int64_t pos = ts->limit[i] - 1, end = seen_end(a, t->item, pos);
+        ts->m[i] += falling[i % a->group] * (float)(end - 1 - pos);
+        if (ts->first[i] <= pos) ts->first[i] = (int32_t)(pos + 1);
+        ts->limit[i] = (int32_t)end;
+    }
+    args->slopes = rising;
+    c->kernels.attention(args);
+}
+
 static void run_task(cpu_exec *c, const attn_layer *a, const attn_task *t, int ith) {
     thread_scratch *ts = &c->scratch[ith];
     const kv_cache *kv = &t->item->session->kv;
@@ -240,6 +273,8 @@ static void run_task(cpu_exec *c, const attn_layer *a, const attn_task *t, int i
                      .scratch = ts->kernel};
     if (is_sparse(a, t->item))
         attend_blocks(c, a, t, &args);
+    else if (slopes && a->args->both_ways)
+        attend_by_distance(c, a, t, ts, &args);
     else
         c->kernels.attention(&args);
     store_results(c, a, t, ts);

@@ -20,12 +20,11 @@ static const uint8_t *token_row(const cpu_exec *c, tensor_role role, int64_t k) 
     return (const uint8_t *)t->data + (size_t)c->ubatch.tokens[k] * t->row_bytes;
 }
 
-/* Adds a learned position to X through Y, which is not used yet. */
-static void add_position(cpu_exec *c, int64_t row) {
-    const model *m = c->model;
+/* Adds a row of a table to X through Y, which is not used yet. */
+static void add_table_row(cpu_exec *c, tensor_role role, int64_t table_row, int64_t row) {
     float *x = cpu_exec_row(c, BUF_X, row), *y = cpu_exec_row(c, BUF_Y, row);
-    decode_row(&m->t[ROLE_POS_EMBD], c->ubatch.positions[row] + m->arch->pos_offset, y);
-    c->kernels.add(x, y, x, m->hp.n_embd);
+    decode_row(&c->model->t[role], table_row, y);
+    c->kernels.add(x, y, x, c->model->hp.n_embd);
 }
 
 void cpu_exec_embed(cpu_exec *c) {
@@ -34,7 +33,10 @@ void cpu_exec_embed(cpu_exec *c) {
         const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
         quant_find(t->type)->dequantize(token_row(c, ROLE_TOKEN_EMBD, row), x, t->n_in);
         for (int64_t i = 0; scale != 1 && i < c->model->hp.n_embd; i++) x[i] *= scale;
-        if (c->model->hp.n_pos) add_position(c, row);
+        if (c->model->t[ROLE_TOKEN_TYPES].data) add_table_row(c, ROLE_TOKEN_TYPES, 0, row);
+        if (c->model->hp.n_pos)
+            add_table_row(c, ROLE_POS_EMBD, c->ubatch.positions[row] + c->model->arch->pos_offset,
+                          row);
         cpu_exec_fill_angles(c, row);
     }
 }

@@ -261,8 +261,11 @@ const tests = {
             embedding.forEach((x, k) =>
                 assert.ok(Math.abs(x - plain.data[i].embedding[k]) < 1e-5));
         }
+        const short = await openai.embeddings.create({ model: 'any', input, dimensions: 3 });
+        assert.equal(short.data[1].embedding.length, 3);
+        assert.ok(Math.abs(Math.hypot(...short.data[1].embedding) - 1) < 1e-5);
         await assert.rejects(
-            openai.embeddings.create({ model: 'any', input, dimensions: 3 }),
+            openai.embeddings.create({ model: 'any', input, dimensions: 100000 }),
             (e) => e instanceof OpenAI.BadRequestError && /dimensions/.test(e.message));
     },
     async 'anthropic: message and stream'() {

@@ -1,0 +1,24 @@
+/* encoder.h: the context of a model that is an encoder. Its texts need no slots: a text is computed
+ * in one step, by the thread of its request. */
+#ifndef SERVER_ENCODER_H
+#define SERVER_ENCODER_H
+
+#include "powerinfer_embed.h"
+#include "server_options.h"
+
+typedef struct encoder encoder;
+
+/* *out is NULL if the model is not an encoder. Errors of pi_context_create; PI_ERR_UNSUPPORTED: a
+ * pooling that the model has no classifier for. */
+pi_status encoder_create(const server_options *options, encoder **out, pi_error *err);
+/* PI_POOLING_RANK: texts have scores, no vectors. */
+pi_pooling encoder_pooling(const encoder *e);
+/* pi_embed by one thread at a time, in batches, so that requests take turns. PI_ERR_CANCELLED: the
+ * encoder was stopped. */
+pi_status encoder_embed(encoder *e, const pi_embed_text *texts, int32_t n_texts, float *out,
+                        pi_error *err);
+/* Ends running calls, and later ones. Accepts NULL. */
+void encoder_stop(encoder *e);
+void encoder_destroy(encoder *e); /* accepts NULL; no calls run */
+
+#endif
