@@ -750,15 +750,19 @@ static void read_causal(key_reader *r, const arch_row *arch, model_hparams *hp) 
     const gguf_value *v = find_key(r, "attention.causal", key);
     if (v) gguf_as_bool(v, &causal);
     hp->bidirectional = !causal;
-    int64_t pooling = -1; /* in unsigned files UINT32_MAX */
-    v = find_key(r, "pooling_type", key);
-    if (v) gguf_as_i64(v, &pooling);
-    hp->pooling = pooling >= 0 && pooling < MODEL_POOLINGS ? (model_pooling)pooling
-                                                           : MODEL_POOLING_UNKNOWN;
     if (r->status == PI_OK && !causal && !arch->encoder)
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "not supported: %s: key %s: attention to later tokens",
                               gguf_path(r->file), key);
+}
+
+static void read_pooling(key_reader *r, model_hparams *hp) {
+    char key[KEY_TEXT];
+    const gguf_value *v = find_key(r, "pooling_type", key);
+    int64_t pooling = -1; /* in unsigned files UINT32_MAX */
+    if (v) gguf_as_i64(v, &pooling);
+    hp->pooling = pooling >= 0 && pooling < MODEL_POOLINGS ? (model_pooling)pooling
+                                                           : MODEL_POOLING_UNKNOWN;
 }
 
 /* Indexer keys are rotated like the other keys, and every KV head has one indexer query. */
@@ -790,6 +794,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     if (arch_tensor_of(arch, ROLE_LAYER_EMBD))
         hp->n_embd_layer = read_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
     read_causal(&r, arch, hp);
+    read_pooling(&r, hp);
     check_loops(&r);
     read_parallel(&r, arch, hp);
     check_dense(&r, arch, hp);

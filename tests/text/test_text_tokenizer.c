@@ -473,6 +473,28 @@ static void hostile_vocabularies(void **state) {
 
 /* A vocabulary that is absurd but valid: nothing crashes, text that no token can represent is
  * dropped, and ids that mean "none" are none. */
+/* Tables of replacements whose sizes do not fit. */
+static void hostile_charsmaps(void **state) {
+    (void)state;
+    static const char *const tables[] = {"\1", "\0\0\0\0", "\4\0\0\0zzzz", "\0\0\0\0z",
+                                         "\xFF\xFF\xFF\x7Fz"};
+    static const size_t sizes[] = {1, 4, 8, 5, 6};
+    const vocab_token token = {"a", 1, 0};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        vocab_begin(&bytes);
+        vocab_string(&bytes, "tokenizer.ggml.model", "t5");
+        vocab_list(&bytes, &token, 1);
+        vocab_array(&bytes, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, sizes[i]);
+        vocab_raw(&bytes, tables[i], sizes[i]);
+        refuse(PI_ERR_FORMAT, NULL, "not a table of replacements");
+    }
+    vocab_begin(&bytes);
+    vocab_string(&bytes, "tokenizer.ggml.model", "t5");
+    vocab_list(&bytes, &token, 1);
+    vocab_u32(&bytes, "tokenizer.ggml.precompiled_charsmap", 3);
+    refuse(PI_ERR_FORMAT, NULL, "not an array of bytes");
+}
+
 static void odd_vocabulary(void **state) {
     (void)state;
     static const char *const texts[] = {"", "a", "a", "\xFF", "<0xZZ>", "<unk>"};
@@ -576,6 +598,7 @@ int main(void) {
         cmocka_unit_test(odd_vocabulary),    cmocka_unit_test(allocations_fail),
         cmocka_unit_test(damaged),           cmocka_unit_test(more_ids_than_bytes),
         cmocka_unit_test(wordpiece_by_hand), cmocka_unit_test(unigram_by_hand),
+        cmocka_unit_test(hostile_charsmaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
