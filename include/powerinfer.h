@@ -265,7 +265,7 @@ typedef struct pi_context_options {
     const char *backend_folder; /* of libpowerinfer_cuda.so etc.; NULL: the default folders */
     const char *machine; /* file written by `powerinfer place --measure`; NULL or missing: published
                             bandwidths */
-    bool adapt;          /* move experts between CPU and GPU as the text uses them */
+    bool adapt;          /* move experts and neurons between CPU and GPU as the text uses them */
     /* Parts that stay on the CPU (docs/placement.md): tensors whose names match, [n_overrides]
      * texts "REGEX=CPU,..." as in llama.cpp's --override-tensor; the experts of the first
      * cpu_experts layers; the neurons of dense FFNs in the first cpu_ffn layers. */
@@ -344,6 +344,12 @@ typedef struct pi_counters {
     uint64_t gathered_bytes;  /* part of ffn_bytes: non-contiguous rows of single neurons */
     uint64_t kv_bytes;        /* KV cache read, and recurrent state */
     uint64_t expert_swaps;    /* experts that `adapt` has moved to the GPU */
+    /* Neurons that `adapt` has moved to the GPU, each in exchange for another one, and the bytes
+     * sent for them. */
+    uint64_t neuron_swaps, neuron_swap_bytes;
+    /* Layers with a sparse FFN, in ubatches of few tokens: active neurons (pi_activity_kind), and
+     * those of them on GPUs. */
+    uint64_t active_neurons, active_gpu_neurons;
 } pi_counters;
 PI_API void pi_context_get_counters(const pi_context *context, pi_counters *counters);
 /* Name of the kernels in use: "avx512". */

@@ -29,8 +29,9 @@ typedef struct pi_layer_activity {
     int32_t n_units; /* neurons of the FFN, or experts */
     int32_t n_hot;   /* units [0, n_hot), the hot prefix, are on the GPU */
     /* Active units, summed over ubatches: `hot` for the whole hot prefix (the GPU reports only the
-     * sum), bins[n_bins] for the others: unit u is in bin u * n_bins / n_units. Valid until the
-     * next pi_context_watch. */
+     * sum), bins[n_bins] for the others: unit u is in bin u * n_bins / n_units. With `adapt`,
+     * neurons count in the places where they are at the time. Valid until the next
+     * pi_context_watch. */
     uint64_t hot;
     const uint32_t *bins;
 } pi_layer_activity;

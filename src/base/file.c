@@ -111,28 +111,32 @@ static pi_status map_copy(file_map *map, os_file f, size_t size, const char *pat
     return PI_OK;
 }
 
-static pi_status map_shared(file_map *map, os_file f, size_t size, const char *path,
-                            pi_error *err) {
+typedef enum map_kind { MAP_READ_ONLY, MAP_WRITTEN, MAP_COPY } map_kind;
+
+static pi_status map_pages(file_map *map, os_file f, size_t size, const char *path, map_kind kind,
+                           pi_error *err) {
     char *name = mem_strdup(path);
     if (!name) return error_nomem(err, strlen(path), path);
     const void *data;
-    int problem = os_file_map(f, size, &data);
+    int problem = kind == MAP_WRITTEN ? os_file_map_private(f, size, &data)
+                                      : os_file_map(f, size, &data);
     if (problem) {
         mem_free(name);
         return error_set_errno(err, problem, "cannot map file: %s", path);
     }
     list_mapping(data, size, name);
+    *map = (file_map){.data = data, .size = size, .copied = false};
+    if (kind == MAP_WRITTEN) return PI_OK;
     /* Two hints. Huge pages: kernels that cache this file system in large folios read 2 MiB per
      * fault instead of 128 KiB and need fewer TLB entries. Read ahead: only the head, because
      * reading everything would block on the disk and would evict other data when the model is
      * larger than memory. */
     os_memory_use_huge_pages(data, size);
     os_memory_read_ahead(data, size < HEAD_READAHEAD ? size : HEAD_READAHEAD);
-    *map = (file_map){.data = data, .size = size, .copied = false};
     return PI_OK;
 }
 
-static pi_status open_map(file_map *map, const char *path, bool copy, progress *report,
+static pi_status open_map(file_map *map, const char *path, map_kind kind, progress *report,
                           pi_error *err) {
     *map = (file_map){0};
     os_file f;
@@ -143,21 +147,25 @@ static pi_status open_map(file_map *map, const char *path, bool copy, progress *
         status = error_set(err, PI_ERR_LIMIT, "file is larger than the address space: %s", path);
     } else if (info.size == 0) {
         *map = (file_map){.data = empty_file};
-    } else if (copy) {
+    } else if (kind == MAP_COPY) {
         status = map_copy(map, f, (size_t)info.size, path, report, err);
     } else {
-        status = map_shared(map, f, (size_t)info.size, path, err);
+        status = map_pages(map, f, (size_t)info.size, path, kind, err);
     }
     os_file_close(f);
     return status;
 }
 
 pi_status file_map_open(file_map *map, const char *path, bool copy, pi_error *err) {
-    return open_map(map, path, copy, NULL, err);
+    return open_map(map, path, copy ? MAP_COPY : MAP_READ_ONLY, NULL, err);
+}
+
+pi_status file_map_private(file_map *map, const char *path, pi_error *err) {
+    return open_map(map, path, MAP_WRITTEN, NULL, err);
 }
 
 pi_status file_map_copy(file_map *map, const char *path, progress *report, pi_error *err) {
-    return open_map(map, path, true, report, err);
+    return open_map(map, path, MAP_COPY, report, err);
 }
 
 void file_map_close(file_map *map) {

@@ -25,6 +25,9 @@ typedef struct file_map {
  * bytes are read into huge-page memory instead (--no-mmap). PI_ERR_IO: cannot be opened or read, or
  * is a directory or a device; PI_ERR_NOMEM. */
 pi_status file_map_open(file_map *map, const char *path, bool copy, pi_error *err);
+/* Maps a regular file so that its bytes can be written: pages that are written become memory of the
+ * map, and the file does not change. PI_ERR_IO, PI_ERR_NOMEM. */
+pi_status file_map_private(file_map *map, const char *path, pi_error *err);
 /* Copies the file into memory with progress reports (NULL: none). PI_ERR_CANCELLED. */
 pi_status file_map_copy(file_map *map, const char *path, struct progress *report, pi_error *err);
 void file_map_close(file_map *map); /* a zeroed map is fine */

@@ -234,7 +234,7 @@ int cmd_run(const cli_options *o) {
     } else if (g.output_failed) {
         result = cli_output_failed(g.output_errno);
     } else {
-        if (o->json) run_report_json(&g, j.context);
+        if (o->json) run_report_json(o, &g, j.context);
         run_report_end(&report, &g);
     }
     generation_free(&g);

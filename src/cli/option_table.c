@@ -744,8 +744,8 @@ const option option_table[] = {
         .help = "compute every token alone: bit-identical results for all batch sizes, cached "
                 "prefixes and concurrent requests, but slower prefill"),
     ROW(FLAG, ENGINE, COMPUTE, adapt, NAMES("adapt", NULL),
-        .help = "for experts on CPU and GPU: between tokens, move the experts that the text uses "
-                "to the GPU"),
+        .help = "for experts, or neurons of sparse layers, on CPU and GPU: between tokens, move "
+                "those that the text uses to the GPU"),
     ROW(TEXT, ENGINE, DEVICES, backend_folder, NAMES("backend-folder", NULL), .argument = "DIR",
         .help = "folder of the GPU backends (default: next to the program, or the installation's)"),
     /* speculative decoding */

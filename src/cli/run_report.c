@@ -139,6 +139,19 @@ static void report_mode(const run_report *r, const pi_counters *n) {
             100 * (double)n->ffn_bytes / (double)n->ffn_total_bytes);
 }
 
+/* "86.1% of the active ones on the GPU; 1024 moved there, 3.36 MiB" */
+static void report_moves(const cli_options *o, const pi_counters *n) {
+    char moved[80] = "";
+    if (o->adapt)
+        snprintf(moved, sizeof moved, "; %llu moved there, %.2f MiB",
+                 (unsigned long long)n->neuron_swaps, (double)n->neuron_swap_bytes / MIB);
+    if (n->active_gpu_neurons > 0)
+        row(o, "neurons:", "%.1f%% of the active ones on the GPU%s",
+            100 * (double)n->active_gpu_neurons / (double)n->active_neurons, moved);
+    else if (o->adapt)
+        row(o, "experts:", "%llu moved to the GPU", (unsigned long long)n->expert_swaps);
+}
+
 static void report_cache(const run_report *r) {
     const cli_options *o = r->options;
     const char *more = "";
@@ -179,8 +192,7 @@ void run_report_end(const run_report *r, const generation *g) {
     report_device(r);
     pi_counters counters;
     pi_context_get_counters(r->context, &counters);
-    if (o->adapt)
-        row(o, "experts:", "%llu moved to the GPU", (unsigned long long)counters.expert_swaps);
+    report_moves(o, &counters);
     report_memory(r);
     report_mode(r, &g->decode_counters);
     report_cache(r);
@@ -193,8 +205,9 @@ void run_report_end(const run_report *r, const generation *g) {
             (unsigned long long)n->n_accepted, (unsigned long long)n->n_drafted);
 }
 
-void run_report_json(const generation *g, const pi_context *context) {
+void run_report_json(const cli_options *o, const generation *g, const pi_context *context) {
     const pi_generated *n = &g->result;
+    pi_counters counters;
     json_writer w;
     json_begin(&w, stdout);
     json_put_object(&w, NULL);
@@ -209,6 +222,14 @@ void run_report_json(const generation *g, const pi_context *context) {
     json_put_text(&w, "mode", pi_context_mode(context));
     json_put_number(&w, "prompt_tps", generation_prompt_tps(g));
     json_put_number(&w, "tps", generation_tps(g));
+    pi_context_get_counters(context, &counters);
+    if (o->adapt) {
+        json_put_int(&w, "experts_moved", (int64_t)counters.expert_swaps);
+        json_put_int(&w, "neurons_moved", (int64_t)counters.neuron_swaps);
+        json_put_int(&w, "neuron_bytes_moved", (int64_t)counters.neuron_swap_bytes);
+        json_put_int(&w, "active_neurons", (int64_t)counters.active_neurons);
+        json_put_int(&w, "active_gpu_neurons", (int64_t)counters.active_gpu_neurons);
+    }
     if (g->options.speculator) {
         json_put_int(&w, "steps", n->n_steps);
         json_put_int(&w, "draft_n", (int64_t)n->n_drafted);

@@ -19,6 +19,6 @@ typedef struct run_report {
 void run_report_begin(const run_report *r);
 /* After the text: a row per fact, at most 80 columns wide. */
 void run_report_end(const run_report *r, const generation *g);
-void run_report_json(const generation *g, const pi_context *context);
+void run_report_json(const cli_options *o, const generation *g, const pi_context *context);
 
 #endif

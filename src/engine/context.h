@@ -11,6 +11,7 @@
 #include "cpu_exec.h"
 #include "engine.h"
 #include "gpu_exec.h"
+#include "model_places.h"
 
 struct engine_context {
     cpu_exec cpu;
@@ -20,7 +21,9 @@ struct engine_context {
     size_t n_memory;
 
     /* Inputs of engine_context_create. */
-    const model *source; /* the model as opened */
+    const model *source;  /* the model as opened */
+    model_places *places; /* of neurons that move, with the model that the plan reads; NULL: none */
+    neuron_adapter *moves; /* NULL: neurons stay where they are */
     engine_options options;
     int n_threads, n_threads_batch, n_batch, n_logits;
     form_pace paces[PLAN_FFN_MAX_COLS + 1]; /* by number of tokens of a ubatch */
@@ -46,6 +49,8 @@ struct engine_context {
 pi_status context_allocate(engine_context *c, pi_error *err);
 /* context_create.c: creates plan and working memory for c->options; replaces the old ones. */
 pi_status context_build(engine_context *c, pi_error *err);
+/* Whether neurons move, where they can (neurons_move). */
+bool context_moves_neurons(const engine_options *o);
 /* Drops the plan; sessions cannot be used until there is a new one. */
 void context_drop_plan(engine_context *c);
 /* PI_ERR_ARG: the process was forked from the one that created the context. `call` is for the

@@ -51,7 +51,9 @@ static void drop_built(engine_context *c) {
     mem_free(c->cpu.scratch);
     plan_free(c->cpu.plan);
     paging_destroy(c->cpu.paging);
+    model_places_free(c->places);
     c->cpu.paging = NULL;
+    c->places = NULL;
     c->memory = NULL;
     c->cpu.scratch = NULL;
     c->cpu.plan = NULL;
@@ -97,6 +99,29 @@ static pi_status make_pager(engine_context *c, pi_error *err) {
     return status;
 }
 
+bool context_moves_neurons(const engine_options *o) {
+    return o->adapt.on && !o->ram_budget;
+}
+
+/* Layers with neurons on the CPU and on one GPU get memory in which neurons change places. */
+static pi_status make_places(engine_context *c, pi_error *err) {
+    const model *m = c->source;
+    const plan_split *splits = c->options.plan.splits;
+    bool any = false;
+    if (!splits || !context_moves_neurons(&c->options)) return PI_OK;
+    int64_t *hot = mem_calloc((size_t)m->hp.n_layer, sizeof *hot);
+    if (!hot) return error_nomem(err, (size_t)m->hp.n_layer * sizeof *hot, "places of neurons");
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        bool split = splits[i].hot < m->layers[i].hp.n_ff && m->layers[i].t[ROLE_FFN_DOWN_T].data;
+        if (split && plan_split_end(&splits[i]) == splits[i].hot) hot[i] = splits[i].hot;
+        any = any || hot[i] > 0;
+    }
+    pi_status status = any ? model_places_create(m, hot, &c->places, err) : PI_OK;
+    if (c->places) c->cpu.model = model_places_view(c->places);
+    mem_free(hot);
+    return status;
+}
+
 bool engine_has_threads(const engine_context *c) {
     return c->cpu.pool && pool_has_threads(c->cpu.pool);
 }
@@ -132,7 +157,7 @@ pi_status context_build(engine_context *c, pi_error *err) {
     drop_built(c);
     c->cpu.model = c->cpu.rope.model = c->source;
     share_with_sessions(c); /* if a later step fails, the sessions have no plan */
-    pi_status status = c->options.ram_budget ? make_pager(c, err) : PI_OK;
+    pi_status status = c->options.ram_budget ? make_pager(c, err) : make_places(c, err);
     if (status == PI_OK)
         status = plan_create(c->cpu.model, &c->cpu.kernels, &c->options.plan, &c->cpu.plan, err);
     if (status == PI_OK) status = context_allocate(c, err);
@@ -196,6 +221,7 @@ void engine_context_destroy(engine_context *c) {
         context_gpus_destroy(c);
     }
     adapt_free(c->cpu.adapter);
+    neuron_adapter_free(c->moves);
     activity_free(c->cpu.activity);
     pool_destroy(c->cpu.pool);
     drop_built(c);

@@ -7,9 +7,21 @@
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
+/* The GPUs' active neurons. */
+static void count_active(engine_context *c) {
+    for (int k = 0; k < c->gpu.n_gpus; k++)
+        for (int i = 0; i < c->cpu.model->hp.n_layer && c->gpu.gpus[k]; i++) {
+            if (plan_gpu_ffn(c->cpu.plan, k, i)->mode == PI_MODE_DENSE) continue;
+            uint64_t n = gpu_exec_active(c->gpu.gpus[k], i);
+            c->counters.active_neurons += n;
+            c->counters.active_gpu_neurons += n;
+        }
+}
+
 void context_count(engine_context *c) {
     const plan *p = c->cpu.plan;
     pi_counters *n = &c->counters;
+    const bool few = context_gpus_have_few(c);
     n->ubatches++;
     n->tokens += (uint64_t)c->cpu.ubatch.n_tokens;
     n->weight_bytes += p->fixed_bytes;
@@ -24,6 +36,7 @@ void context_count(engine_context *c) {
         n->weight_bytes += b->ffn + b->predictor + b->head;
         n->ffn_bytes += b->ffn;
         n->gathered_bytes += b->gathered;
+        if (few) n->active_neurons += b->active;
         *b = (ubatch_bytes){0};
     }
     for (int i = 0; i < c->gpu.n_gpus; i++) {
@@ -31,6 +44,7 @@ void context_count(engine_context *c) {
         n->weight_bytes += bytes;
         n->ffn_bytes += bytes;
     }
+    if (few) count_active(c);
     for (int i = 0; i < c->cpu.ubatch.n_items; i++) {
         const ubatch_item *item = &c->cpu.ubatch.items[i];
         uint64_t positions = (uint64_t)(item->pos + item->n_tokens);

@@ -48,7 +48,8 @@ typedef struct engine_options {
     uint32_t peers[PLAN_MAX_DEVICES];
     gpu_prompts prompts;
     bool timed_forms;   /* form_pace.h; only if everything is on the CPU, and not with few_only */
-    adapt_policy adapt; /* no effect if no layer has experts on both devices */
+    adapt_policy adapt; /* no effect if no layer has experts, or neurons that can move, on both
+                           devices */
 } engine_options;
 
 /* The bytes that engine_context_create would allocate on GPU number `device` of the splits for

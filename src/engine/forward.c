@@ -165,6 +165,7 @@ static void begin_steps(engine_context *c, int first_step, int end_step) {
     choose_form(c);
     key_bounds_begin(&c->cpu);
     c->cpu.idle_layer = CPU_EXEC_NO_LAYER;
+    c->cpu.neurons = context_gpus_have_few(c) ? c->moves : NULL;
     c->cpu.ubatch.first_step = first_step;
     c->cpu.ubatch.end_step = end_step;
     c->cpu.ubatch.nth = c->cpu.ubatch.form == FORM_ONE ? c->n_threads : c->n_threads_batch;
@@ -224,6 +225,7 @@ static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_i
         context_count_routed(c);
         if (c->cpu.activity) context_count_activity(c);
         if (c->cpu.adapter) context_gpus_swap(c);
+        if (c->moves) context_gpus_move_neurons(c);
         c->cpu.ubatch.first_logits_row += c->cpu.ubatch.n_out;
         c->cpu.ubatch.first_hidden_row += c->cpu.ubatch.n_hidden;
     }

@@ -28,7 +28,6 @@ static adapt_policy with_defaults(adapt_policy p) {
     if (p.ratio <= 0) p.ratio = RATIO;
     if (p.margin <= 0) p.margin = MARGIN;
     if (p.half_life <= 0) p.half_life = HALF_LIFE;
-    if (p.slice_bytes <= 0) p.slice_bytes = SLICE_BYTES;
     return p;
 }
 
@@ -172,8 +171,8 @@ const adapt_swap *adapt_next(expert_adapter *a, int n_tokens, bool *begins) {
     return a->swaps ? &a->swap : NULL;
 }
 
-size_t adapt_slice_bytes(const expert_adapter *a) {
-    return (size_t)a->policy.slice_bytes;
+size_t adapt_slice_bytes(const adapt_policy *policy) {
+    return (size_t)(policy->slice_bytes > 0 ? policy->slice_bytes : SLICE_BYTES);
 }
 
 void adapt_drop(expert_adapter *a) {

@@ -58,7 +58,8 @@ bool adapt_pick(expert_adapter *a, int n_tokens, adapt_swap *out);
 /* The swap under way after a ubatch of n_tokens; NULL: none. *begins: no swap was under way, so
  * adapt_pick has chosen this one. */
 const adapt_swap *adapt_next(expert_adapter *a, int n_tokens, bool *begins);
-size_t adapt_slice_bytes(const expert_adapter *a);
+/* The field, or its default. */
+size_t adapt_slice_bytes(const adapt_policy *policy);
 /* Ends a swap: its weights are in place. */
 void adapt_finish(expert_adapter *a, const adapt_swap *s);
 /* Drops the swap under way, whose copy was lost; it may begin again later. */

@@ -18,6 +18,7 @@ typedef struct ubatch_bytes {
     uint64_t gathered;  /* non-contiguous rows among these */
     uint64_t predictor; /* second products, signs */
     uint64_t head;      /* rows of the output matrix */
+    uint64_t active;    /* not bytes: active neurons of sparse layers */
 } ubatch_bytes;
 
 /* Positions whose keys and values are made at once; a multiple of CPU_PANEL. */

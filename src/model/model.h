@@ -239,6 +239,7 @@ typedef struct model_layer {
     const gguf_tensor *bundle; /* the bundle with the rows of gate, up and down_t, which are then
                                   dims[0] bytes apart (bundle.h); NULL: they are separate tensors */
     const gguf_tensor *expert_bundle; /* the bundle of the experts' matrices, or NULL */
+    bool fixed; /* in the view of model_places.h: its neurons stay where the file has them */
 } model_layer;
 
 /* A LoRA adapter: a GGUF file and its scale. */

@@ -260,6 +260,27 @@ static void test_read_limits(void **state) {
     expect_content(path, "");
 }
 
+/* Bytes that are written stay with their map. */
+static void test_private_map(void **state) {
+    (void)state;
+    const char *path = in_folder("private");
+    file_map map, other;
+    uint64_t offset;
+    write_file(path, "as in the file");
+    assert_int_equal(file_map_private(&map, path, NULL), PI_OK);
+    assert_int_equal(map.size, 14);
+    assert_memory_equal(map.data, "as in the file", map.size);
+    memcpy((uint8_t *)(uintptr_t)map.data + 3, "written", 7);
+    assert_memory_equal(map.data, "as writtenfile", map.size);
+    assert_int_equal(file_map_open(&other, path, false, NULL), PI_OK);
+    assert_memory_equal(other.data, "as in the file", other.size);
+    assert_string_equal(file_map_path_at(map.data + 5, &offset), path);
+    assert_int_equal(offset, 5);
+    file_map_close(&other);
+    file_map_close(&map);
+    assert_int_equal(file_map_private(&map, folder, NULL), PI_ERR_IO);
+}
+
 static void test_map_refusals(void **state) {
     (void)state;
     file_map map;
@@ -367,6 +388,7 @@ int main(void) {
         IN_FOLDER(test_failed_rename),
         IN_FOLDER(test_each_allocation_fails),
         IN_FOLDER(test_read_limits),
+        IN_FOLDER(test_private_map),
         IN_FOLDER(test_map_refusals),
         IN_FOLDER(test_read_pipe),
         IN_FOLDER(test_path_of_a_mapping),

@@ -89,6 +89,13 @@ static void test_run(void **state) {
     assert_int_equal(json_array_size(json_object_get(root, "tokens")), 0);
     assert_err("");
     json_decref(root);
+    root = json_of("$PI run -m $M -p abc -n 2 --json -q --adapt");
+    assert_int_equal(json_integer_value(json_object_get(root, "neurons_moved")), 0);
+    assert_int_equal(json_integer_value(json_object_get(root, "active_gpu_neurons")), 0);
+    assert_true(json_is_integer(json_object_get(root, "active_neurons")));
+    assert_true(json_is_integer(json_object_get(root, "neuron_bytes_moved")));
+    assert_int_equal(json_integer_value(json_object_get(root, "experts_moved")), 0);
+    json_decref(root);
 }
 
 /* Uniform draws from 286 tokens include the end-of-text token sooner or later. */

@@ -276,24 +276,37 @@ static void test_streamed(void **state) {
     model_close(m);
 }
 
-/* Experts of every stage move while the model runs. */
-static void test_adapted(void **state) {
-    (void)state;
-    tiny_model t = expert_model();
-    model *m = open_model(&t);
-    engine_options o = options_for(PI_MODE_DENSE);
+/* Experts or neurons of every stage move while the model runs; neurons of helpers stay. */
+static void check_adapted(const tiny_model *t, pi_mode mode) {
+    model *m = open_model(t);
+    engine_options o = options_for(mode);
     run_alone(m, &o);
     o.adapt = (adapt_policy){
         .on = true, .ratio = 1.001f, .margin = 0.01f, .half_life = 3, .slice_bytes = 1 << 20};
-    place(m, &o, 1);
-    engine_context *c = run_engine_context(m, &o);
-    pi_session *s = run_engine_session(c, N_CTX);
-    feed("adapted", c, s, 0, N_TOKENS, 1);
-    assert_null(engine_gpu_loss(c));
-    assert_true(engine_get_counters(c).expert_swaps > 2);
-    engine_session_destroy(s);
-    engine_context_destroy(c);
+    for (int number = 1; number <= HELPERS; number++) {
+        place(m, &o, number);
+        engine_context *c = run_engine_context(m, &o);
+        pi_session *s = run_engine_session(c, N_CTX);
+        feed("adapted", c, s, 0, N_TOKENS, 1);
+        assert_null(engine_gpu_loss(c));
+        const pi_counters n = engine_get_counters(c);
+        if (t->experts.n > 0)
+            assert_true(n.expert_swaps > 2);
+        else
+            assert_int_equal(n.neuron_swaps > 40, number < HELPERS);
+        engine_session_destroy(s);
+        engine_context_destroy(c);
+    }
     model_close(m);
+}
+
+static void test_adapted(void **state) {
+    (void)state;
+    tiny_model t = expert_model();
+    check_adapted(&t, PI_MODE_DENSE);
+    t = predicting_model();
+    check_adapted(&t, PI_MODE_PREDICT);
+    check_adapted(&t, PI_MODE_EXACT);
 }
 
 static void test_recurrent(void **state) {

@@ -126,6 +126,9 @@ uint64_t os_file_room(os_file f);
 /* Maps the first `size` bytes (> 0) read-only; the file may be closed. os_memory.h has hints. An
  * access to a page that cannot be read raises a fault (os_signal.h). */
 int os_file_map(os_file f, size_t size, const void **out);
+/* As os_file_map, but the bytes can be written: pages that are written become private memory, and
+ * the file does not change. */
+int os_file_map_private(os_file f, size_t size, const void **out);
 void os_file_unmap(const void *data, size_t size);
 
 #endif

@@ -46,6 +46,19 @@ static void pass_bits(const cpu_exec *c, const plan_step *s, int64_t col) {
     }
 }
 
+/* Counts the selected neurons of the GPU, whose bits are in a message: one from the layer's
+ * primary, which has bits of all neurons, or one to the GPU. */
+static void count_remote(const cpu_exec *c, const plan_step *s, bool received) {
+    const gpu_exec *g = c->gpus[s->device];
+    const int64_t hot = c->plan->splits[s->layer].hot;
+    const int64_t n = received ? c->model->layers[s->layer].hp.n_ff : hot;
+    if (!c->neurons) return;
+    neuron_adapter_count_bits(c->neurons, s->layer,
+                              received ? gpu_exec_received_bits(g, s->layer, 0)
+                                       : gpu_exec_outgoing_bits(g, s->layer, 0),
+                              plan_bits_words(n), c->ubatch.n_tokens, hot);
+}
+
 /* Whether a ubatch of few tokens chose no expert of the GPU. */
 static bool has_no_remote(const cpu_exec *c, const plan_experts *e, int layer) {
     if (c->ubatch.n_tokens > GPU_MAX_COLS) return false;
@@ -70,6 +83,7 @@ void cpu_exec_send(cpu_exec *c, const plan_step *s, const args_message *a) {
         memcpy(to + col * n, c->buf[s->in] + col * ld, (size_t)n * sizeof *to);
         if (passes) pass_bits(c, s, col);
     }
+    if (a->bits && !passes) count_remote(c, s, false);
     gpu_exec_raise(c->gpus[s->device], a->exchange, false);
 }
 
@@ -111,6 +125,7 @@ void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a) {
         c->idle_layer = s->layer;
         return;
     }
+    if (a->bits) count_remote(c, s, true);
     if (plan_message_is_q8(c->plan, a, c->ubatch.n_tokens)) {
         take_q8(c, s);
         return;

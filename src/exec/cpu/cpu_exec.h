@@ -13,6 +13,7 @@
 
 #include "activity.h"
 #include "adapt.h"
+#include "adapt_neurons.h"
 #include "experts_state.h"
 #include "gpu_exchange.h"
 #include "paging.h"
@@ -32,6 +33,7 @@ typedef struct cpu_exec {
     int attn_queries;          /* rows of Q that a task can hold */
     float expert_slack;        /* engine_options.expert_slack */
     expert_adapter *adapter;   /* NULL: experts stay where they are */
+    neuron_adapter *neurons;   /* counts this ubatch's uses of neurons; NULL: nothing does */
     engine_trace *trace;       /* NULL: none */
     activity_counts *activity; /* NULL: nothing is counted */
     gpu_exec *const *gpus;     /* [PLAN_MAX_DEVICES]; NULL: the GPU has no work */

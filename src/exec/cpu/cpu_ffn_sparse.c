@@ -85,6 +85,10 @@ static void begin_part(cpu_exec *c, const plan_step *s, const plan_ffn *f, int i
 
 typedef void select_part(part_work *w);
 
+static void count_uses(const part_work *w) {
+    neuron_adapter_count(w->c->neurons, w->s->layer, w->ffn->first, w->t->rows, w->n);
+}
+
 /* Takes the next part of the step with its selected neurons; false when all parts are taken. If
  * neurons come from the drive, a first round selects the neurons of all parts and requests those
  * that are missing; a second round takes each part when its neurons have arrived. */
@@ -96,6 +100,7 @@ static bool take_part(cpu_exec *c, const plan_step *s, const plan_ffn *f, int it
     while ((item = pool_take(c->pool, 1)) < (picked ? 2 : 1) * n_parts) {
         begin_part(c, s, f, ith, item % n_parts, w);
         if (item < n_parts) select(w);
+        if (f->selection != SELECT_ALL) count_uses(w);
         if (!picked) return true;
         if (item >= n_parts) {
             w->picked = true;
@@ -232,6 +237,8 @@ static void finish_part(part_work *w) {
         sum_down(w);
     else
         scatter_hidden(w);
+    if (w->ffn->selection == SELECT_ALL) count_uses(w);
+    if (w->ffn->mode != PI_MODE_DENSE) w->t->counts.active += (uint64_t)w->n;
     if (!w->c->activity) return;
     for (int64_t i = 0; i < w->n; i++) w->t->rows[i] = neuron_at(w, i);
     activity_add_neurons(w->c->activity, w->s->layer, w->ffn->first, w->t->rows, w->n);
@@ -284,7 +291,7 @@ void cpu_exec_ffn_sparse_one(cpu_exec *c, const plan_step *s, const plan_ffn *f,
         activate_gate(&w);
         keep_active(&w, cut_weights(&w), w.ffn->cut);
         if (has_up(&w)) multiply_up(&w);
-        if (has_up(&w) && rectifies_up(&w)) keep_active(&w, NULL, 0);
+        if (has_up(&w) && (rectifies_up(&w) || w.ffn->cut_down > 0)) keep_active(&w, NULL, 0);
         finish_part(&w);
     }
 }

@@ -227,6 +227,8 @@ static void describe(gpu_exec *g, const gpu_sides *sides, int device) {
                     .angle_scale = sides->rope->angle_scale};
     plan_of_device(sides->plan, device, &g->part);
     g->adapts = sides->adapts && adapt_applies(g->plan);
+    for (int i = 0; i < g->model->hp.n_layer; i++)
+        g->moves = g->moves || (sides->moves && neurons_move(g->plan, i));
 }
 
 /* Fills the device with weights and the rest; `out` gets the sizes. */
@@ -239,6 +241,7 @@ static pi_status fill(gpu_exec *g, gpu_exec_bytes *out, pi_error *err) {
     if (status == PI_OK && g->sides->prompts != GPU_PROMPTS_SPLIT)
         status = gpu_exec_prefill_create(g, err);
     if (status == PI_OK && g->adapts) status = gpu_exec_swap_create(g, err);
+    if (status == PI_OK && g->moves) status = gpu_exec_moves_create(g, err);
     out->scratch = g->n_bytes;
     g->n_bytes = 0;
     if (status == PI_OK) status = gpu_exec_upload(g, err);
@@ -283,7 +286,7 @@ static pi_status reserve(gpu_exec *g, pi_error *err) {
 
 pi_status gpu_exec_create(const gpu_sides *sides, int device, gpu_exec **out, pi_error *err) {
     gpu_exec_bytes bytes;
-    enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 35 }; /* more than any step has operands */
+    enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 37 }; /* more than any step has operands */
     gpu_exec *g = mem_calloc(1, sizeof *g);
     *out = g;
     if (!g) return error_nomem(err, sizeof *g, "GPU state");
@@ -320,6 +323,7 @@ void gpu_exec_destroy(gpu_exec *g) {
     if (!g) return;
     if (g->stream) g->b->stream_destroy(g->stream); /* waits for the work that uses the rest */
     gpu_exec_swap_free(g);
+    gpu_exec_moves_free(g);
     gpu_exec_programs_free(g, &g->programs);
     for (int i = 0; i < GPU_EXEC_STAGES; i++)
         if (g->staged[i]) g->b->event_destroy(g->staged[i]);

@@ -14,6 +14,7 @@
 #ifndef EXEC_GPU_EXEC_H
 #define EXEC_GPU_EXEC_H
 
+#include "adapt_neurons.h"
 #include "gpu.h"
 #include "gpu_size.h"
 #include "kv_cache.h"
@@ -35,6 +36,7 @@ typedef struct gpu_sides {
     int n_threads; /* of the CPU, in ubatches of many tokens */
     gpu_prompts prompts;
     bool adapts; /* experts move in layers that have some on both devices */
+    bool moves;  /* and neurons (neurons_move) */
     const gpu_backend *backend;
     gpu_device *const *devices; /* [n_gpus] */
     const int *numbers;         /* [n_gpus] 1 + the device's index, or 0 */
@@ -89,6 +91,16 @@ void gpu_exec_swap_begin(gpu_exec *g, int layer, int32_t expert, int32_t slot);
 bool gpu_exec_swap_send(gpu_exec *g, size_t n_bytes);
 /* slots: [n_expert] the slots of a layer's experts from the next ubatch on. */
 void gpu_exec_swap_map(gpu_exec *g, int layer, const int32_t *slots);
+
+/* Bytes that a neuron takes on its way to the GPU's part of a layer (neurons_move). */
+size_t gpu_exec_neuron_bytes(const gpu_exec *g, int layer);
+/* Between ubatches: exchanges the neurons of two places on the device, as model_places_exchange
+ * does in the model afterwards. The next ubatch waits for the copies. At most ADAPT_MOVES times
+ * between two ubatches that succeed; n is the number of exchanges since the last one. */
+void gpu_exec_move_neuron(gpu_exec *g, int layer, int64_t hot, int64_t cold, int n);
+/* Counts the uses of the GPU's neurons in the last ubatch, one of few tokens, in layers without
+ * predictor; the CPU sees the bits of the others. */
+void gpu_exec_count_neurons(const gpu_exec *g, neuron_adapter *a);
 
 /* The first GPU step that found its input not finite in the last ubatch, as a number in the whole
  * plan; -1: none. */

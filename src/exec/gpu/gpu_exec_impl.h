@@ -75,6 +75,17 @@ typedef struct gpu_exec_programs {
     int n;
 } gpu_exec_programs;
 
+/* Neurons that move between ubatches. The hidden vectors of few tokens, which say which neurons
+ * were active, stay until the end of the ubatch in layers that compute the gate of every neuron. */
+typedef struct gpu_exec_moves {
+    float *hidden;          /* [GPU_MAX_COLS][n_layers][gpu_width of BUF_GATE] */
+    int n_layers;           /* whose vectors are kept */
+    gpu_pinned hidden_host; /* the copy of the last ubatch */
+    size_t size;            /* of the longest neuron, each part aligned */
+    uint8_t *stage;         /* [ADAPT_MOVES][size] */
+    gpu_pinned stage_host;
+} gpu_exec_moves;
+
 typedef struct gpu_exec_marks gpu_exec_marks;
 typedef struct gpu_exec_swap gpu_exec_swap; /* gpu_swap.c */
 
@@ -160,6 +171,10 @@ struct gpu_exec {
     gpu_exec_swap *swap;
     int32_t *slots; /* [n_layer][n_expert] the slot of each expert; NULL: slots are the experts'
                        numbers */
+
+    /* Neurons that move (gpu_move.c). */
+    bool moves;
+    gpu_exec_moves moved;
 
     gpu_exec_marks *marks; /* gpu_trace.c; NULL: ubatches are not traced */
 
@@ -261,6 +276,14 @@ pi_status gpu_exec_probe(gpu_exec *g, pi_error *err);
 pi_status gpu_exec_swap_create(gpu_exec *g, pi_error *err); /* device memory, a stream */
 void gpu_exec_swap_free(gpu_exec *g);
 void gpu_exec_swap_wait(gpu_exec *g); /* until its stream is idle */
+const gpu_exec_step *gpu_exec_step_of(const gpu_exec *g, int layer, plan_op op);
+/* gpu_move.c */
+pi_status gpu_exec_moves_create(gpu_exec *g, pi_error *err); /* device and pinned memory */
+void gpu_exec_moves_free(gpu_exec *g);
+/* Where a layer's kernels for few tokens write hidden vectors, *ld floats apart. */
+float *gpu_exec_hidden_of(const gpu_exec *g, int layer, int64_t *ld);
+/* Enqueues the copy of hidden vectors to the host. */
+void gpu_exec_download_hidden(gpu_exec *g);
 
 /* gpu_prefill.c */
 pi_status gpu_exec_prefill_create(gpu_exec *g, pi_error *err); /* device memory, biases */

@@ -110,6 +110,8 @@ static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const plan_ff
                             const gpu_exec_step *w, const gpu_exec_shape *p) {
     const int up = s->n_matrices > 1;
     const bool given = f && f->given;
+    int64_t ldh;
+    float *h = gpu_exec_hidden_of(g, s->layer, &ldh);
     return (gpu_ffn_in){.gate = given ? (gpu_mat){0} : w->w[0],
                         .up = given || up ? w->w[up] : (gpu_mat){0},
                         .gate_bias = given ? NULL : w->bias[0],
@@ -124,8 +126,8 @@ static gpu_ffn_in ffn_in_of(const gpu_exec *g, const plan_step *s, const plan_ff
                         .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
                         .n = s->matrix[0].w.n_out,
                         .fired = g->read + 2 * s->layer,
-                        .h = g->buf[BUF_GATE],
-                        .ldh = g->plan->gpu_width[BUF_GATE]};
+                        .h = h,
+                        .ldh = ldh};
 }
 
 void gpu_exec_ffn_rows(gpu_exec *g, const plan_step *s, const plan_ffn *f, const gpu_exec_step *w,
@@ -187,10 +189,12 @@ void gpu_exec_ffn_tiled(gpu_exec *g, const plan_step *s, const plan_ffn *f, cons
 
 static gpu_down_rows down_of(const gpu_exec *g, const plan_step *s, const plan_ffn *f,
                              const gpu_exec_step *w, const gpu_exec_shape *p) {
+    int64_t ldh;
+    const float *h = gpu_exec_hidden_of(g, s->layer, &ldh);
     return (gpu_down_rows){.w = w->down,
                            .n_max = f->n_ff,
-                           .h = g->buf[BUF_GATE],
-                           .ldh = g->plan->gpu_width[BUF_GATE],
+                           .h = h,
+                           .ldh = ldh,
                            .n_cols = p->n_cols,
                            .bias = w->down_bias,
                            .add = s->add_to_x,

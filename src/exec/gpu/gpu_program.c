@@ -233,6 +233,7 @@ static pi_status wait_for_results(gpu_exec *g, pi_error *err) {
 static pi_status finish(gpu_exec *g, pi_error *err) {
     if (g->uses && g->sides->wants_uses)
         g->b->download(g->stream, g->uses_host.host, g->uses, gpu_exec_uses_bytes(g));
+    gpu_exec_download_hidden(g);
     pi_status status = wait_for_results(g, err);
     if (g->plan->head == SIDE_GPU && status == PI_OK) status = download_hidden(g, err);
     g->counted = status == PI_OK &&

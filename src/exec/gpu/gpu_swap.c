@@ -108,7 +108,7 @@ static void add_vector(gpu_exec_swap *w, const float *from, int64_t n, int32_t e
                                          .vector = (uint8_t *)(uintptr_t)(to + slot * n)};
 }
 
-static const gpu_exec_step *step_of(const gpu_exec *g, int layer, plan_op op) {
+const gpu_exec_step *gpu_exec_step_of(const gpu_exec *g, int layer, plan_op op) {
     int i = 0;
     while (g->plan->gpu_steps[i].op != op || g->plan->gpu_steps[i].layer != layer) i++;
     return &g->steps[i];
@@ -116,8 +116,8 @@ static const gpu_exec_step *step_of(const gpu_exec *g, int layer, plan_op op) {
 
 void gpu_exec_swap_begin(gpu_exec *g, int layer, int32_t expert, int32_t slot) {
     const plan_experts *e = &g->plan->experts[layer];
-    const gpu_exec_step *in = step_of(g, layer, OP_EXPERTS_IN);
-    const gpu_exec_step *down = step_of(g, layer, OP_EXPERTS_DOWN);
+    const gpu_exec_step *in = gpu_exec_step_of(g, layer, OP_EXPERTS_IN);
+    const gpu_exec_step *down = gpu_exec_step_of(g, layer, OP_EXPERTS_DOWN);
     gpu_exec_swap *w = g->swap;
     int64_t n_down = e->down.w.n_out, n_embd = g->model->hp.n_embd;
     bool fused = e->up_rows > e->n_ff;

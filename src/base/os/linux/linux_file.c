@@ -176,10 +176,19 @@ uint64_t os_file_room(os_file f) {
 
 /* ---- mapped files ---------------------------------------------------------------------------- */
 
-int os_file_map(os_file f, size_t size, const void **out) {
-    void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, (int)f, 0);
+static int map_file(os_file f, size_t size, int access, int kind, const void **out) {
+    void *data = mmap(NULL, size, access, kind, (int)f, 0);
     *out = data == MAP_FAILED ? NULL : data;
     return data == MAP_FAILED ? errno : 0;
+}
+
+int os_file_map(os_file f, size_t size, const void **out) {
+    return map_file(f, size, PROT_READ, MAP_SHARED, out);
+}
+
+/* Without a reservation: few of the pages are ever written. */
+int os_file_map_private(os_file f, size_t size, const void **out) {
+    return map_file(f, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, out);
 }
 
 void os_file_unmap(const void *data, size_t size) {
