@@ -75,8 +75,8 @@ static pi_status check(const model *m, const pi_context_options *o, pi_error *er
                          "experts depends on those in memory");
     if (o->deterministic && o->adapt)
         return error_set(err, PI_ERR_ARG,
-                         "bad option: adapt together with deterministic: experts that move to "
-                         "another device are rounded differently");
+                         "bad option: adapt together with deterministic: experts and neurons that "
+                         "move to another device are rounded differently");
     pi_status status = check_devices(o, err);
     if (status != PI_OK) return status;
     if (o->n_logits < 0)

@@ -118,7 +118,7 @@ void context_gpus_move_neurons(engine_context *c) {
         if (!m) return;
         gpu_exec *g = context_gpu(c, m->layer);
         size_t bytes = gpu_exec_neuron_bytes(g, m->layer);
-        if (sent + bytes > adapt_slice_bytes(&c->options.adapt)) return;
+        if (sent && sent + bytes > adapt_slice_bytes(&c->options.adapt)) return;
         sent += bytes;
         gpu_exec_move_neuron(g, m->layer, m->hot, m->cold,
                              n_of[c->cpu.plan->splits[m->layer].device]++);

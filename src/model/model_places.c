@@ -149,10 +149,6 @@ const model *model_places_view(const model_places *p) {
     return &p->view;
 }
 
-int32_t model_places_neuron(const model_places *p, int layer, int64_t place) {
-    return p->neurons[layer][place];
-}
-
 static void *row_of(const model_tensor *t, int64_t row) {
     return (uint8_t *)(uintptr_t)t->data + (size_t)row * t->row_bytes; /* memory of the view */
 }

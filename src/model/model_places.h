@@ -25,7 +25,5 @@ const model *model_places_view(const model_places *p);
  * down before `hot`, which the GPU has, are not written: only their vectors and the predictor's
  * rows are. Nobody may read the view meanwhile. */
 void model_places_exchange(model_places *p, int layer, int64_t hot, int64_t cold);
-/* The neuron in a place, as a row of the file. */
-int32_t model_places_neuron(const model_places *p, int layer, int64_t place);
 
 #endif
