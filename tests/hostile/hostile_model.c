@@ -266,8 +266,8 @@ const hostile_case hostile_model[] = {
     {"no architecture", without_key, "general.architecture", RUN, 1,
      "no architecture: bad.gguf: key general.architecture is missing or not a string; is it a "
      "model?"},
-    {"unknown architecture", text_key, "general.architecture=mamba", RUN, 1,
-     "unknown architecture 'mamba': bad.gguf: this version knows *"},
+    {"unknown architecture", text_key, "general.architecture=wavtokenizer-dec", RUN, 1,
+     "unknown architecture 'wavtokenizer-dec': bad.gguf: this version knows *"},
     {"architecture of escapes", text_key, "general.architecture=\x1b[1m\n", RUN, 1,
      "unknown architecture '\\x1B[1m\\n': bad.gguf: this version knows *"},
     {"architecture is a number", integer_key, "general.architecture=1", RUN, 1,
