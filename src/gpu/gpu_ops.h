@@ -403,15 +403,16 @@ typedef enum gpu_recur_kind {
 /* The recurrence of every head over its state S [head_dim][n_state]; S of head 0 is at `at`. A
  * column has decay, key, query, value v and, except for SSM, beta:
  *     S = S decay + d key, d = v or beta (v - S decay key);  y = S query (+ skip * x)
- * SSM: x = values of all heads; keys and queries of all groups; step = time steps of heads, or
- * NULL: decay = e^a, d = v. SCAN: one head, whose rows each have a step, dt_bias, skip, and an `a`
- * for each element of a key. DELTA: x = queries of all groups, keys of all groups (the kernel
+ * SSM: x = values of all heads, keys of all groups, queries of all groups, unless `keys` and
+ * `queries` are separate, for one group; step = time steps of heads, or NULL: decay = e^a, d = v.
+ * SCAN: one head with separate keys, whose rows each have a step, dt_bias, skip, and an `a` for
+ * each element of a key. DELTA: x = queries of all groups, keys of all groups (the kernel
  * normalizes both), values of all heads; step = alphas of heads, or (paired) `beta` holds, per
  * group, the betas of its heads and then their alphas. KDA: step = alphas [n_head][n_state]. */
 typedef struct gpu_recur {
     gpu_recur_kind kind;
     const float *x, *step, *beta;
-    const float *keys, *queries; /* SSM, SCAN: [n_cols][ldk] */
+    const float *keys, *queries; /* SSM: NULL or, as SCAN, [n_cols][ldk] */
     int64_t ldx, lds, ldb, ldk, ldy, at;
     const float *dt_bias; /* [n_head]; KDA: [n_head][n_state]; SCAN: [head_dim] */
     const float
@@ -431,6 +432,7 @@ typedef struct gpu_recur {
 typedef struct gpu_gate {
     const float *gate, *norm;
     int64_t ldg, ldx, n, width;
+    int64_t share; /* elements of x that share a gate */
     bool first, sigmoid;
     float eps;
     int32_t n_cols;
@@ -486,11 +488,12 @@ typedef struct gpu_ffn_in {
     void *q8; /* [in.n_cols] int8 form of h, without a list; NULL: none */
 } gpu_ffn_in;
 
-/* Limits of gate and up before SiLU(gate) * up: gate is at most `most`, up within +-most. `shifted`
- * (gpt-oss): the result is gate / (1 + e^-1.702 gate) * (up + 1). */
+/* Limits of SiLU(gate) * up: gate is at most `most`, up within +-most. `late`: SiLU(gate), not
+ * gate, is at most `most`. `shifted` (gpt-oss): the result is gate / (1 + e^-1.702 gate) * (up +
+ * 1). */
 typedef struct gpu_clamp {
     float most; /* 0: no limits */
-    bool shifted;
+    bool shifted, late;
 } gpu_clamp;
 
 /* y = f(gate) * up / divisors for n elements; up NULL: y = f(gate) / divisors. Activations with

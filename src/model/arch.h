@@ -428,6 +428,7 @@ typedef struct arch_row {
     bool scan_heads;        /* MIXER_SCAN: heads with a decay each (PLaMo-2) */
     bool in_by_head;        /* rows of ROLE_SSM_IN come head by head: MIXER_SCAN's gates and inputs;
                                MIXER_LIGHTNING's queries, keys and values */
+    bool decays_positive;   /* ROLE_SSM_A has e^A_log, not its negative (MIXER_KDA) */
     bool residual_normed;   /* blocks add to the normed stream times residual_scale, not to the
                                stream (MiniMax-01) */
     bool gate_softplus;     /* ROLE_ATTN_GATE: softplus, not the sigmoid */
@@ -476,12 +477,14 @@ typedef struct arch_row {
     float default_swiglu_clamp; /* of experts: gate is at most swiglu_clamp_exp before SiLU, up
                                    within +- that, each layer its own; this if the key is missing;
                                    0: no limits, and the key is not read */
-    float default_temperature;  /* attention.temperature_scale if missing */
-    int temperature_length;     /* ARCH_ATTN_TEMPERATURE: positions per step, in layers without
-                                   rotation; 0: the original context, in all layers */
-    int temperature_offset;     /* added to the position */
-    int wide_scale_layers;      /* models with this number of layers scale scores by sqrt(n_head /
-                                   n_embd) if attention.scale is missing */
+    bool clamp_late; /* the same after SiLU; FFNs and shared experts have swiglu_clamp_shexp; no
+                        limits if the keys are missing */
+    float default_temperature; /* attention.temperature_scale if missing */
+    int temperature_length;    /* ARCH_ATTN_TEMPERATURE: positions per step, in layers without
+                                  rotation; 0: the original context, in all layers */
+    int temperature_offset;    /* added to the position */
+    int wide_scale_layers;     /* models with this number of layers scale scores by sqrt(n_head /
+                                  n_embd) if attention.scale is missing */
     activation default_activation; /* unless {arch}.hidden_activation is present */
     activation pwri_activation;    /* in files of the original PowerInfer (magic PWRI) */
     const arch_tensor *tensors;

@@ -271,22 +271,23 @@
 #define HEAD_MATRICES(role, name, dim_in, dim_out)                                                 \
     { role, "blk.%d." name ".weight", NULL, {dim_in, dim_out, DIM_HEADS}, TENSOR_PER_LAYER }
 /* Compressed attention (MLA). */
-#define LATENT_ATTENTION                                                                           \
-    LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, 0),                   \
+#define LATENT_ATTENTION_OF(flags)                                                                 \
+    LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_Q, flags),               \
         LAYER_MATRIX(ROLE_ATTN_Q_A, "attn_q_a", "self_attn.q_a_proj", DIM_EMBD, DIM_LATENT_Q,      \
-                     TENSOR_OPTIONAL),                                                             \
+                     TENSOR_OPTIONAL | (flags)),                                                   \
         LAYER_VECTOR(ROLE_ATTN_Q_A_NORM, "attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight", \
                      DIM_LATENT_Q, TENSOR_OPTIONAL),                                               \
         LAYER_MATRIX(ROLE_ATTN_Q_B, "attn_q_b", "self_attn.q_b_proj", DIM_LATENT_Q, DIM_Q,         \
-                     TENSOR_OPTIONAL),                                                             \
+                     TENSOR_OPTIONAL | (flags)),                                                   \
         LAYER_MATRIX(ROLE_ATTN_KV_A, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", DIM_EMBD,    \
-                     DIM_KV_A, 0),                                                                 \
+                     DIM_KV_A, flags),                                                             \
         LAYER_VECTOR(ROLE_ATTN_KV_A_NORM, "attn_kv_a_norm.weight",                                 \
                      "self_attn.kv_a_layernorm.weight", DIM_LATENT, 0),                            \
         PLAIN_MATRIX(ROLE_ATTN_KV_B, "attn_kv_b", DIM_LATENT, DIM_KV_B, TENSOR_OPTIONAL),          \
         HEAD_MATRICES(ROLE_ATTN_K_B, "attn_k_b", DIM_NOPE, DIM_LATENT),                            \
         HEAD_MATRICES(ROLE_ATTN_V_B, "attn_v_b", DIM_LATENT, DIM_V),                               \
-        LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_ATTN, DIM_EMBD, 0)
+        LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_ATTN, DIM_EMBD, flags)
+#define LATENT_ATTENTION LATENT_ATTENTION_OF(0)
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 

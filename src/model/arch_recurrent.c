@@ -45,14 +45,10 @@
         role, "blk.%d." name ".weight", NULL, {DIM_TAPS, DIM_ONE, DIM_SSM_INNER},                  \
             TENSOR_PER_LAYER | TENSOR_F32                                                          \
     }
-#define KDA                                                                                        \
+#define KDA_OF(gates)                                                                              \
     PLAIN_MATRIX(ROLE_SSM_IN, "attn_q", DIM_EMBD, DIM_SSM_INNER, 0),                               \
         PLAIN_MATRIX(ROLE_SSM_IN_K, "attn_k", DIM_EMBD, DIM_SSM_INNER, 0),                         \
-        PLAIN_MATRIX(ROLE_SSM_IN_V, "attn_v", DIM_EMBD, DIM_SSM_INNER, 0),                         \
-        PLAIN_MATRIX(ROLE_SSM_GATE_A, "ssm_g_a", DIM_EMBD, DIM_SSM_HEAD, 0),                       \
-        PLAIN_MATRIX(ROLE_SSM_GATE_B, "ssm_g_b", DIM_SSM_HEAD, DIM_SSM_INNER, 0),                  \
-        PLAIN_MATRIX(ROLE_SSM_ALPHA_A, "ssm_f_a", DIM_EMBD, DIM_SSM_HEAD, 0),                      \
-        PLAIN_MATRIX(ROLE_SSM_ALPHA_B, "ssm_f_b", DIM_SSM_HEAD, DIM_SSM_INNER, 0),                 \
+        PLAIN_MATRIX(ROLE_SSM_IN_V, "attn_v", DIM_EMBD, DIM_SSM_INNER, 0), gates,                  \
         PLAIN_MATRIX(ROLE_SSM_BETA, "ssm_beta", DIM_EMBD, DIM_SSM_HEADS, 0),                       \
         KDA_CONVOLUTION(ROLE_SSM_CONV, "ssm_conv1d_q"),                                            \
         KDA_CONVOLUTION(ROLE_SSM_CONV_K, "ssm_conv1d_k"),                                          \
@@ -61,6 +57,15 @@
         SSM_PER_HEAD(ROLE_SSM_A, "ssm_a"),                                                         \
         PLAIN_VECTOR(ROLE_SSM_NORM, "ssm_norm.weight", DIM_SSM_HEAD, 0),                           \
         PLAIN_MATRIX(ROLE_SSM_OUT, "attn_output", DIM_SSM_INNER, DIM_EMBD, 0)
+#define KDA KDA_OF(KDA_LOW_RANK)
+#define KDA_LOW_RANK                                                                               \
+    PLAIN_MATRIX(ROLE_SSM_GATE_A, "ssm_g_a", DIM_EMBD, DIM_SSM_HEAD, 0),                           \
+        PLAIN_MATRIX(ROLE_SSM_GATE_B, "ssm_g_b", DIM_SSM_HEAD, DIM_SSM_INNER, 0),                  \
+        PLAIN_MATRIX(ROLE_SSM_ALPHA_A, "ssm_f_a", DIM_EMBD, DIM_SSM_HEAD, 0),                      \
+        PLAIN_MATRIX(ROLE_SSM_ALPHA_B, "ssm_f_b", DIM_SSM_HEAD, DIM_SSM_INNER, 0)
+#define KDA_FULL_RANK                                                                              \
+    PLAIN_MATRIX(ROLE_SSM_GATE, "ssm_g_a", DIM_EMBD, DIM_SSM_INNER, 0),                            \
+        PLAIN_MATRIX(ROLE_SSM_ALPHA, "ssm_f_a", DIM_EMBD, DIM_SSM_INNER, 0)
 
 /* Every head of Q is followed by a gate. */
 #define GATED_PROJECTIONS                                                                          \
@@ -116,6 +121,20 @@ static const arch_tensor kimi_linear_tensors[] = {
     PLAIN_VECTOR(ROLE_SSM_DT_NORM, "ssm_dt_norm" ending, DIM_SSM_RANK, 0),                         \
         PLAIN_VECTOR(ROLE_SSM_B_NORM, "ssm_b_norm" ending, DIM_SSM_STATE, 0),                      \
         PLAIN_VECTOR(ROLE_SSM_C_NORM, "ssm_c_norm" ending, DIM_SSM_STATE, 0)
+
+/* A gate on each head of attention. */
+static const arch_tensor bailingmoe3_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    LATENT_ATTENTION_OF(TENSOR_UNSCALED),
+    LAYER_MATRIX(ROLE_ATTN_GATE, "attn_gate", "attention.gate_proj", DIM_EMBD, DIM_ATTN_GATE,
+                 TENSOR_UNSCALED),
+    KDA_OF(KDA_FULL_RANK),
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
 
 static const arch_tensor mamba_tensors[] = {
     GLOBAL_TENSORS,
@@ -253,6 +272,11 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_EXPERT_NORM |
             ARCH_QKV_BARE,
      TENSORS(kimi_linear_tensors)},
+    {GGUF_ROW("bailingmoe3", RMS, INTERLEAVED, SILU), .mixers = MIXER_ATTENTION | MIXER_KDA,
+     .layers = LAYERS_BY_HEADS, .ssm_unscaled = true, .gating = GATING_SIGMOID, .clamp_late = true,
+     .decays_positive = true,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_QKV_BARE,
+     TENSORS(bailingmoe3_tensors)},
     {GGUF_ROW("mamba", RMS, NONE, SILU), .mixers = MIXER_SCAN, TENSORS(mamba_tensors)},
     {GGUF_ROW("jamba", RMS, NONE, SILU), .mixers = MIXER_ATTENTION | MIXER_SCAN,
      .layers = LAYERS_BY_HEADS, .gating = GATING_SOFTMAX,

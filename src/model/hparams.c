@@ -403,19 +403,27 @@ static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparam
     }
 }
 
-/* Reads the limits of gate and up: one number for all layers, or one per layer. */
+/* Reads a limit of gate and up: one number for all layers, or one per layer. */
+static float read_clamp(key_reader *r, const char *suffix, int layer, double fallback) {
+    char key[KEY_TEXT];
+    const gguf_value *v = find_key(r, suffix, key);
+    double limit = fallback;
+    bool ok = !v || (v->type == GGUF_ARRAY ? gguf_item_f64(v, (uint64_t)layer, &limit)
+                                           : gguf_as_f64(v, &limit));
+    if (!ok) fail_key(r, key, "is not a number for every layer");
+    return limit > 1e-6 ? (float)limit : 0; /* llama.cpp's least limit */
+}
+
 static void read_clamps(key_reader *r, const arch_row *arch, const model_hparams *hp,
                         model_layer_hparams *layers) {
     enum { OSS_LIMIT = 7 };
-    char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, "swiglu_clamp_exp", key);
+    bool late = arch->clamp_late;
+    double fallback = (double)arch->default_swiglu_clamp;
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
-        double limit = arch->has & ARCH_FFN_CLAMP ? OSS_LIMIT : (double)arch->default_swiglu_clamp;
-        bool read = v && arch->default_swiglu_clamp > 0;
-        if (read && !(v->type == GGUF_ARRAY ? gguf_item_f64(v, (uint64_t)i, &limit)
-                                            : gguf_as_f64(v, &limit)))
-            fail_key(r, key, "is not a number for every layer");
-        layers[i].ffn_clamp = limit > 1e-6 ? (float)limit : 0; /* llama.cpp's least limit */
+        model_layer_hparams *l = &layers[i];
+        if (arch->has & ARCH_FFN_CLAMP) l->ffn_clamp = l->expert_clamp = OSS_LIMIT;
+        if (late || fallback > 0) l->expert_clamp = read_clamp(r, "swiglu_clamp_exp", i, fallback);
+        if (late) l->ffn_clamp = read_clamp(r, "swiglu_clamp_shexp", i, 0);
     }
 }
 

@@ -117,8 +117,10 @@ typedef struct model_layer_hparams {
     bool ffn_top_k; /* each gate value of a token is reduced by their mean plus ffn_cutoff standard
                        deviations, and only positive results count */
     float ffn_cutoff;
-    float ffn_clamp; /* limit of gate and up (ARCH_FFN_CLAMP, default_swiglu_clamp); 0: none */
-    int32_t window;  /* a token attends to this many positions, including its own; bidirectional: to
+    /* Limits of gate and up (ARCH_FFN_CLAMP, default_swiglu_clamp, clamp_late) of the FFN or shared
+     * expert, and of experts; 0: none. */
+    float ffn_clamp, expert_clamp;
+    int32_t window; /* a token attends to this many positions, including its own; bidirectional: to
                         those at most window / 2 away; 0: to all */
     rope_set rope;
 } model_layer_hparams;

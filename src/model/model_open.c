@@ -619,6 +619,19 @@ static pi_status bind_decays(model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
+static pi_status negate_decays(model *m, int layer, pi_error *err) {
+    model_tensor *t = &m->layers[layer].t[ROLE_SSM_A];
+    int64_t n = t->n_in * t->n_out;
+    size_t n_bytes = (size_t)n * sizeof(float);
+    if (!t->data || !m->arch->decays_positive) return PI_OK;
+    const float *from = t->data;
+    float *to = arena_alloc(&m->arena, n_bytes);
+    if (!to) return error_nomem(err, n_bytes, "decays");
+    for (int64_t i = 0; i < n; i++) to[i] = -from[i];
+    t->data = to;
+    return PI_OK;
+}
+
 static pi_status fail_layer(const model *m, int layer, const char *what, pi_error *err) {
     return error_set(err, PI_ERR_UNSUPPORTED, "not supported: %s: layer %d: %s", gguf_path(m->file),
                      layer, what);
@@ -666,6 +679,7 @@ static pi_status bind_all(model *m, pi_error *err) {
         if (status == PI_OK) status = bind_slopes(m, layer, err);
         if (status == PI_OK) status = bind_head_numbers(m, layer, err);
         if (status == PI_OK) status = bind_decays(m, layer, err);
+        if (status == PI_OK) status = negate_decays(m, layer, err);
         if (status == PI_OK) status = check_experts(m, layer, err);
         if (status == PI_OK) status = check_layer(m, layer, err);
         if (status == PI_OK) status = model_bind_latent(m, layer, err);

@@ -43,6 +43,7 @@ void plan_add_latents(plan *p, int layer) {
                     two ? BUF_LATENT_Q : BUF_Q);
     if (p->model->arch->has & ARCH_QKV_BARE) s->matrix[0].scale = 1;
     plan_add_matrix(p, s, ROLE_ATTN_KV_A, ROLE_COUNT, BUF_K);
+    if (l->t[ROLE_ATTN_GATE].data) plan_add_matrix(p, s, ROLE_ATTN_GATE, ROLE_COUNT, BUF_ATTN_GATE);
     if (two) add_queries(p, layer);
     args_heads *heads = add_heads(p, layer, BUF_Q, ROLE_ATTN_K_B, BUF_LATENT_Q);
     heads->in = (plan_part){0, hp->q_dim};

@@ -98,7 +98,7 @@ static plan_buffer add_scores(plan *p, int layer) {
         .latent = latent,
         .temperature = hp->attn_temperature != 0 &&
                        (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE),
-        .gated = side == SIDE_GPU && (inside || apart),
+        .gated = side == SIDE_GPU && !latent && (inside || apart),
         .head_gates = head_gates,
         .gate_softplus = p->model->arch->gate_softplus,
         .scale = hp->attn_scale,
@@ -119,6 +119,9 @@ static plan_buffer add_scores(plan *p, int layer) {
         STEP_ARGS(s, quantize)->gated = apart;
         STEP_ARGS(s, quantize)->head_gates = head_gates;
         STEP_ARGS(s, quantize)->gate_softplus = p->model->arch->gate_softplus;
+        /* the GPU gates also what tiles read */
+        if (apart && side == SIDE_GPU)
+            plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
     }
     return result;
 }

@@ -59,7 +59,7 @@ static const read_cost *cost_of_reads(const model *m, const plan_options *o) {
 static bool can_run(const model *m, const model_layer *l, pi_mode mode) {
     bool experts = l->t[ROLE_ROUTER].data;
     bool zeros = model_layer_has_zeros(m, (int)(l - m->layers));
-    bool pairs = l->hp.ffn_clamp > 0; /* of gate and up together */
+    bool pairs = (experts ? l->hp.expert_clamp : l->hp.ffn_clamp) > 0; /* of gate and up */
     if (pairs || l->t[ROLE_FFN_ACT_SCALE].data) return mode == PI_MODE_DENSE;
     switch (mode) {
     case PI_MODE_EXACT:

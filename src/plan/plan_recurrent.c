@@ -18,8 +18,8 @@ static void add_matrix(const plan *p, plan_step *s, tensor_role role, plan_buffe
     if (p->model->layers[s->layer].t[role].data) plan_add_matrix(p, s, role, ROLE_COUNT, out);
 }
 
-/* KDA: queries, keys and values next to each other; alphas and gates as two products each, whose
- * first results use buffers that are free at this point. */
+/* KDA: queries, keys and values next to each other; alphas and gates, in some models as two
+ * products each, whose first results use buffers that are free at this point. */
 static void add_kda(plan *p, plan_step *s) {
     static const tensor_role in[] = {ROLE_SSM_IN, ROLE_SSM_IN_K, ROLE_SSM_IN_V};
     static const struct {
@@ -35,6 +35,11 @@ static void add_kda(plan *p, plan_step *s) {
     add_matrix(p, s, ROLE_SSM_BETA, BUF_SSM_BETA);
     plan_side side = p->splits[layer].primary;
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
+    if (!p->model->layers[layer].t[ROLE_SSM_ALPHA_A].data) {
+        add_matrix(p, s, ROLE_SSM_ALPHA, BUF_SSM_STEP);
+        add_matrix(p, s, ROLE_SSM_GATE, BUF_SSM_GATE);
+        return;
+    }
     for (int i = 0; i < 2; i++) add_matrix(p, s, pairs[i].first, pairs[i].between);
     for (int i = 0; i < 2; i++) {
         plan_add_step(p, side, OP_QUANTIZE, layer, pairs[i].between);

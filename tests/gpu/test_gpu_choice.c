@@ -285,7 +285,7 @@ static void check_activate(activation f, int n_cols, bool given, bool gated, boo
 }
 
 /* Limits of gate and up with divisors, and the activation of gpt-oss. */
-static void check_clamp(int n_cols, float most, bool shifted) {
+static void check_clamp(int n_cols, float most, bool shifted, bool late) {
     enum { N_PAIRS = 70 };
     size_t n = (size_t)(n_cols * N_PAIRS);
     float *gate = case_random(n_cols * N_PAIRS, 6), *up = case_random(n_cols * N_PAIRS, 6);
@@ -299,7 +299,7 @@ static void check_clamp(int n_cols, float most, bool shifted) {
                       .n = N_PAIRS,
                       .n_cols = n_cols,
                       .f = ACTIVATION_SILU,
-                      .clamp = {most, shifted},
+                      .clamp = {most, shifted, late},
                       .cut = -1,
                       .divisors = shifted ? NULL : case_upload(by, sizeof by),
                       .y = case_alloc(n * sizeof *got)};
@@ -308,7 +308,8 @@ static void check_clamp(int n_cols, float most, bool shifted) {
     for (size_t i = 0; i < n; i++) {
         double limit = (double)most, g = fmin((double)gate[i], limit);
         double u = fmax(-limit, fmin((double)up[i], limit)) + (shifted ? 1 : 0);
-        double want = g / (1 + exp(shifted ? -1.702 * g : -g)) * u;
+        double want = g / (1 + exp(shifted ? -1.702 * g : -g)) * u, x = (double)gate[i];
+        if (late) want = fmin(x / (1 + exp(-x)), limit) * u;
         if (!shifted) want /= (double)by[i % N_PAIRS];
         case_near((double)got[i], want, fabs(want) + 0.1, 1e-5, "clamp", (int64_t)i);
     }
@@ -326,8 +327,9 @@ static void test_activate(void **state) {
     for (int i = 0; i < COUNTS; i++) {
         case_teardown(NULL);
         check_activate(ACTIVATION_DRELU, column_counts[i], i == 1, true, true, 0.5f);
-        check_clamp(column_counts[i], 7, true);
-        check_clamp(column_counts[i], 2.5f, false);
+        check_clamp(column_counts[i], 7, true, false);
+        check_clamp(column_counts[i], 2.5f, false, false);
+        check_clamp(column_counts[i], 2.5f, false, true);
     }
 }
 

@@ -554,23 +554,24 @@ static void check_in(quant_type gate_type, quant_type up_type, int n_cols, ff_ki
         near_tolerance = tolerance;
     }
     nmse sum = {0, 0};
-    gpu_expert_in a = {.up = up.w.mat,
-                       .n = N_FF,
-                       .step = FF_STEP,
-                       .choices = case_upload(choices, n_pairs * GPU_CHOICE_WORDS * 4),
-                       .in = x.in,
-                       .weigh = extras,
-                       .skip = kind == FF_SKIP,
-                       .clamp = {kind == FF_CLAMP || kind == FF_LIMIT ? 7 : 0, kind == FF_CLAMP},
-                       .n_used = N_USED,
-                       .n_own = N_OWN,
-                       .n_cols = n_cols,
-                       .f = functions[kind],
-                       .threshold = 0.25f,
-                       .fired = case_upload(&fired, sizeof fired),
-                       .h = case_alloc(n_pairs * (size_t)ldh * sizeof(float)),
-                       .ldh = ldh,
-                       .q8 = case_alloc(n_pairs * gpu_q8_bytes(N_FF))};
+    gpu_expert_in a = {
+        .up = up.w.mat,
+        .n = N_FF,
+        .step = FF_STEP,
+        .choices = case_upload(choices, n_pairs * GPU_CHOICE_WORDS * 4),
+        .in = x.in,
+        .weigh = extras,
+        .skip = kind == FF_SKIP,
+        .clamp = {kind == FF_CLAMP || kind == FF_LIMIT ? 7 : 0, kind == FF_CLAMP, false},
+        .n_used = N_USED,
+        .n_own = N_OWN,
+        .n_cols = n_cols,
+        .f = functions[kind],
+        .threshold = 0.25f,
+        .fired = case_upload(&fired, sizeof fired),
+        .h = case_alloc(n_pairs * (size_t)ldh * sizeof(float)),
+        .ldh = ldh,
+        .q8 = case_alloc(n_pairs * gpu_q8_bytes(N_FF))};
     if (kind != FF_ALONE) a.gate = gate.w.mat;
     if (extras) {
         a.gate_bias = case_upload(gate.bias, N_OWN * N_FF * sizeof(float));

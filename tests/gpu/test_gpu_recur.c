@@ -123,6 +123,7 @@ typedef struct recur_case {
     bool alternate, paired;
     float least;   /* KDA: lower bound of decays; 0: none */
     bool constant; /* SSM: constant decays */
+    bool apart;    /* SSM: keys are given separately */
 } recur_case;
 
 typedef struct recur_data {
@@ -201,7 +202,7 @@ static void check_recur(recur_case t) {
     const float *x = case_upload(d.x, (size_t)(COLS * d.ldx) * 4);
     const gpu_recur a = {.kind = t.kind,
                          .x = x,
-                         .keys = x + inner,
+                         .keys = scan || t.apart ? x + inner : NULL,
                          .queries = x + inner + t.n_group * t.n_state,
                          .ldk = d.ldx,
                          .step = t.constant ? NULL
@@ -249,20 +250,21 @@ static void check_recur(recur_case t) {
 
 static void test_recur(void **state) {
     (void)state;
-    check_recur((recur_case){GPU_RECUR_SSM, 4, 2, 24, 16, false, false, 0, false});
-    check_recur((recur_case){GPU_RECUR_SSM, 3, 1, 5, GPU_MAX_STATE, false, false, 0, false});
-    check_recur((recur_case){GPU_RECUR_SSM, 3, 3, 16, 16, false, false, 0, true});
-    check_recur((recur_case){GPU_RECUR_SCAN, 1, 1, 37, 16, false, false, 0, false});
-    check_recur((recur_case){GPU_RECUR_SCAN, 1, 1, 18, 130, false, false, 0, false});
-    check_recur((recur_case){GPU_RECUR_DELTA, 4, 2, 33, 128, true, false, 0, false});
-    check_recur((recur_case){GPU_RECUR_DELTA, 6, 2, 16, 20, false, true, 0, false});
-    check_recur((recur_case){GPU_RECUR_KDA, 2, 2, 17, 130, false, false, 0, false});
-    check_recur((recur_case){GPU_RECUR_KDA, 3, 3, 17, 128, false, false, -5, false});
+    check_recur((recur_case){GPU_RECUR_SSM, 4, 2, 24, 16, false, false, 0, false, false});
+    check_recur((recur_case){GPU_RECUR_SSM, 3, 1, 5, GPU_MAX_STATE, false, false, 0, false, false});
+    check_recur((recur_case){GPU_RECUR_SSM, 3, 3, 16, 16, false, false, 0, true, false});
+    check_recur((recur_case){GPU_RECUR_SSM, 3, 1, 16, 40, false, false, 0, false, true});
+    check_recur((recur_case){GPU_RECUR_SCAN, 1, 1, 37, 16, false, false, 0, false, false});
+    check_recur((recur_case){GPU_RECUR_SCAN, 1, 1, 18, 130, false, false, 0, false, false});
+    check_recur((recur_case){GPU_RECUR_DELTA, 4, 2, 33, 128, true, false, 0, false, false});
+    check_recur((recur_case){GPU_RECUR_DELTA, 6, 2, 16, 20, false, true, 0, false, false});
+    check_recur((recur_case){GPU_RECUR_KDA, 2, 2, 17, 130, false, false, 0, false, false});
+    check_recur((recur_case){GPU_RECUR_KDA, 3, 3, 17, 128, false, false, -5, false, false});
 }
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 
-static void check_gate(int n, int width, bool first, bool sigmoids, bool norms) {
+static void check_gate(int n, int width, int share, bool first, bool sigmoids, bool norms) {
     case_teardown(NULL);
     float *x = case_random(COLS * n, 1), *gate = case_random(COLS * n, 1);
     float *norm = case_random(n, 1), *got = case_host((size_t)(COLS * n) * 4);
@@ -272,6 +274,7 @@ static void check_gate(int n, int width, bool first, bool sigmoids, bool norms) 
                         .ldx = n,
                         .n = n,
                         .width = width,
+                        .share = share,
                         .first = first,
                         .sigmoid = sigmoids,
                         .eps = 1e-6f,
@@ -282,12 +285,12 @@ static void check_gate(int n, int width, bool first, bool sigmoids, bool norms) 
     for (int g = 0; g < COLS * n; g += width) {
         double squares = 0;
         for (int i = g; i < g + width; i++) {
-            double z = (double)gate[i], v = (double)x[i];
+            double z = (double)gate[i / n * n + i % n / share], v = (double)x[i];
             if (first) v *= z * sigmoid(z);
             squares += v * v / width;
         }
         for (int i = g; i < g + width; i++) {
-            double z = (double)gate[i];
+            double z = (double)gate[i / n * n + i % n / share];
             double want = (double)x[i] * (sigmoids ? sigmoid(z) : z * sigmoid(z));
             if (norms) want *= (double)norm[first ? i % n : i - g] / sqrt(squares + 1e-6);
             case_near((double)got[i], want, fabs(want) + 1, 1e-5, "gate", i);
@@ -297,10 +300,11 @@ static void check_gate(int n, int width, bool first, bool sigmoids, bool norms) 
 
 static void test_gate(void **state) {
     (void)state;
-    check_gate(96, 48, true, false, true);
-    check_gate(600, 600, true, false, false);
-    check_gate(128, 32, false, false, true);
-    check_gate(33, 11, false, true, true);
+    check_gate(96, 48, 1, true, false, true);
+    check_gate(600, 600, 1, true, false, false);
+    check_gate(128, 32, 1, false, false, true);
+    check_gate(33, 11, 1, false, true, true);
+    check_gate(96, 96, 32, false, true, false);
 }
 
 static const struct CMUnitTest tests[] = {

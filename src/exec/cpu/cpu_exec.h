@@ -219,8 +219,9 @@ void cpu_exec_scores(cpu_exec *c, const cpu_exec_product *by, const plan_ffn *f,
                      int64_t r1, float *y, int64_t ldy, int ith);
 
 /* gate[i] = f(gate[i]) * up[i] with the activation of the architecture, or f(gate[i]) if up is
- * NULL. up may be overwritten. */
-void cpu_exec_activate(const cpu_exec *c, int layer, float *gate, float *up, int64_t n);
+ * NULL. limit: of gate and up (model_layer_hparams), 0: none; it needs `up`, which may be
+ * overwritten. */
+void cpu_exec_activate(const cpu_exec *c, float limit, float *gate, float *up, int64_t n);
 
 /* The layout of an expert's activations. */
 cpu_act_layout cpu_exec_expert_layout(const cpu_exec *c, cpu_act_kind kind, int64_t n_pairs);

@@ -21,10 +21,11 @@
 static void activate(cpu_exec *c, const plan_step *s, const plan_experts *e, bool with_up,
                      int expert, int64_t r0, int64_t r1) {
     const ubatch_experts *x = &c->experts;
+    const float limit = c->model->layers[s->layer].hp.expert_clamp;
     for (int pair = x->first[expert]; pair < x->first[expert + 1]; pair++) {
         float *gate = expert_pair_row(c, BUF_EXPERT_GATE, pair) + r0;
         float *up = with_up && e->gate.w.data ? expert_pair_row(c, BUF_EXPERT_UP, pair) + r0 : NULL;
-        cpu_exec_activate(c, s->layer, gate, up, r1 - r0);
+        cpu_exec_activate(c, limit, gate, up, r1 - r0);
     }
 }
 
@@ -170,7 +171,7 @@ static void activate_selected(cpu_exec *c, const plan_step *s, const plan_expert
             float *a = t->up + col * PLAN_FFN_PART_ROWS,
                   *h = expert_pair_row(c, BUF_EXPERT_GATE, pair);
             const float *scores = expert_pair_row(c, BUF_EXPERT_UP, pair);
-            cpu_exec_activate(c, s->layer, a, NULL, n);
+            cpu_exec_activate(c, 0, a, NULL, n);
             memset(h + part.r0, 0, (size_t)(part.r1 - part.r0) * sizeof *h);
             for (int64_t i = 0; i < n; i++)
                 if (selects(e, w->expert, scores, t->rows[i])) h[t->rows[i]] = a[i];

@@ -30,11 +30,13 @@ static void clamp_pair(float *gate, float *up, int64_t n, float limit, bool shif
     }
 }
 
-void cpu_exec_activate(const cpu_exec *c, int layer, float *gate, float *up, int64_t n) {
+void cpu_exec_activate(const cpu_exec *c, float limit, float *gate, float *up, int64_t n) {
     const model_hparams *hp = &c->model->hp;
-    float limit = c->model->layers[layer].hp.ffn_clamp;
-    if (limit > 0) clamp_pair(gate, up, n, limit, c->model->arch->has & ARCH_FFN_CLAMP);
-    c->kernels.activate(hp->activation, hp->activation_threshold, gate, up, gate, n);
+    bool late = limit > 0 && c->model->arch->clamp_late;
+    if (limit > 0 && !late) clamp_pair(gate, up, n, limit, c->model->arch->has & ARCH_FFN_CLAMP);
+    c->kernels.activate(hp->activation, hp->activation_threshold, gate, late ? NULL : up, gate, n);
+    for (int64_t i = 0; late && i < n; i++)
+        gate[i] = fminf(gate[i], limit) * fmaxf(-limit, fminf(up[i], limit));
 }
 
 /* ---- dense layers ---------------------------------------------------------------------------- */
@@ -43,6 +45,7 @@ void cpu_exec_ffn_in(cpu_exec *c, const plan_step *s, int ith) {
     const cpu_exec_product *by = cpu_exec_product_of(c, s);
     cpu_act x[PLAN_MAX_GROUP];
     size_t row_bytes = inputs_of(c, s, by->layout, x);
+    const float limit = c->model->layers[s->layer].hp.ffn_clamp;
     row_chunks chunks = row_chunks_make(s->matrix[0].w.n_out, row_bytes, c->ubatch.nth, by->layout);
     int64_t r0, r1;
     while (row_chunks_take(c->pool, &chunks, &r0, &r1)) {
@@ -51,7 +54,7 @@ void cpu_exec_ffn_in(cpu_exec *c, const plan_step *s, int ith) {
         for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
             float *gate = cpu_exec_row(c, BUF_GATE, col) + r0;
             float *up = s->n_matrices > 1 ? cpu_exec_row(c, BUF_UP, col) + r0 : NULL;
-            cpu_exec_activate(c, s->layer, gate, up, r1 - r0);
+            cpu_exec_activate(c, limit, gate, up, r1 - r0);
         }
     }
 }

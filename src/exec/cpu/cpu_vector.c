@@ -149,7 +149,7 @@ static void apply_gates(const cpu_exec *c, const plan_step *s, const args_quanti
         c->kernels.gate(gate, x, s->act_width);
         return;
     }
-    int64_t n = a->head_gates ? c->model->layers[s->layer].hp.v_dim : 1;
+    int64_t n = a->head_gates ? s->act_width / c->model->layers[s->layer].hp.n_head : 1;
     for (int64_t i = 0; i < s->act_width; i++) {
         float g = gate[i / n];
         x[i] *= a->gate_softplus ? cpu_exec_softplus(g) : cpu_exec_sigmoid(g);

@@ -227,9 +227,10 @@ static inline const gpu_pinned *gpu_exec_outbox(const gpu_exec *g, plan_buffer b
     return b == BUF_LAYER_EMBD ? &g->message_embd : &g->message_x[SIDE_CPU];
 }
 
-static inline gpu_clamp gpu_exec_clamp(const gpu_exec *g, int layer) {
-    return (gpu_clamp){.most = g->model->layers[layer].hp.ffn_clamp,
-                       .shifted = g->model->arch->has & ARCH_FFN_CLAMP};
+static inline gpu_clamp gpu_exec_clamp(const gpu_exec *g, float most) {
+    return (gpu_clamp){.most = most,
+                       .shifted = g->model->arch->has & ARCH_FFN_CLAMP,
+                       .late = g->model->arch->clamp_late};
 }
 
 static inline const gpu_column *gpu_exec_columns(const gpu_exec *g) {

@@ -77,7 +77,7 @@ static void tiled_in(gpu_exec *g, const plan_step *s, const plan_experts *e, con
         a.scales = w->scales[k];
         a.in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols);
         a.weigh = e->weigh_input;
-        if (gated) a.clamp = gpu_exec_clamp(g, s->layer);
+        if (gated) a.clamp = gpu_exec_clamp(g, g->model->layers[s->layer].hp.expert_clamp);
         a.result = k == 1 && gated ? GPU_EXPERT_GATED : GPU_EXPERT_ACTIVATED;
         a.y = g->buf[BUF_EXPERT_GATE];
         a.ldy = g->plan->gpu_width[BUF_EXPERT_GATE];
@@ -130,7 +130,7 @@ void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
                              .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
                              .weigh = e->weigh_input,
                              .skip = skip,
-                             .clamp = gpu_exec_clamp(g, s->layer),
+                             .clamp = gpu_exec_clamp(g, g->model->layers[s->layer].hp.expert_clamp),
                              .n_used = e->n_used,
                              .n_own = (int32_t)e->hot,
                              .n_cols = p->n_cols,

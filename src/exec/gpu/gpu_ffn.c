@@ -160,7 +160,7 @@ static void mask_hidden(gpu_exec *g, const plan_step *s, const plan_ffn *f, cons
                             .n = s->matrix[0].w.n_out,
                             .n_cols = p->n_cols,
                             .f = g->model->hp.activation,
-                            .clamp = gpu_exec_clamp(g, s->layer),
+                            .clamp = gpu_exec_clamp(g, g->model->layers[s->layer].hp.ffn_clamp),
                             .threshold = g->model->hp.activation_threshold,
                             .cut = cut_of(f),
                             .cut_weight = w->cut_weight,

@@ -185,7 +185,7 @@ static void stream_tile(gpu_exec *g, const gpu_exec_cold *cold, const plan_step 
                             .n = n,
                             .n_cols = n_cols,
                             .f = g->model->hp.activation,
-                            .clamp = gpu_exec_clamp(g, s->layer),
+                            .clamp = gpu_exec_clamp(g, g->model->layers[s->layer].hp.ffn_clamp),
                             .threshold = g->model->hp.activation_threshold,
                             .cut = f ? f->cut : -1,
                             .cut_weight = cold->cut_weight ? cold->cut_weight + r0 : NULL,

@@ -31,17 +31,16 @@ void gpu_exec_conv(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
 void gpu_exec_recur(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
                     const gpu_exec_shape *p) {
     const bool scan = r->mixer == MIXER_SCAN; /* channels are rows of one head */
-    const float *keys = g->buf[BUF_SSM_CONV] + r->n_head * r->head_dim;
     const gpu_recur a = {.kind = r->channels               ? GPU_RECUR_SCAN
                                  : r->mixer == MIXER_KDA   ? GPU_RECUR_KDA
                                  : r->mixer == MIXER_DELTA ? GPU_RECUR_DELTA
                                                            : GPU_RECUR_SSM,
                          .x = g->buf[BUF_SSM_CONV],
                          .step = r->dt_bias ? g->buf[BUF_SSM_STEP] : NULL,
-                         .keys = scan ? g->buf[BUF_SSM_KEY] : keys,
-                         .queries = scan ? g->buf[BUF_SSM_QUERY] : keys + r->n_group * r->n_state,
-                         .ldk = width_of(g, scan ? BUF_SSM_KEY : BUF_SSM_CONV),
                          .beta = g->buf[BUF_SSM_BETA],
+                         .keys = scan ? g->buf[BUF_SSM_KEY] : NULL,
+                         .queries = scan ? g->buf[BUF_SSM_QUERY] : NULL,
+                         .ldk = width_of(g, BUF_SSM_KEY),
                          .ldx = width_of(g, BUF_SSM_CONV),
                          .lds = width_of(g, BUF_SSM_STEP),
                          .ldb = width_of(g, BUF_SSM_BETA),
@@ -76,6 +75,7 @@ void gpu_exec_gate_ssm(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step
                         .width = first ? n / r->n_group
                                  : all ? n
                                        : r->head_dim,
+                        .share = 1,
                         .first = first,
                         .sigmoid = r->mixer & (MIXER_KDA | MIXER_LIGHTNING),
                         .eps = g->model->hp.norm_eps,

@@ -71,6 +71,17 @@ void gpu_exec_quantize(gpu_exec *g, const plan_step *s, const args_quantize *arg
                                    .n = s->act_width,
                                    .n_cols = p->n_cols,
                                    .q8 = gpu_exec_q8(g, s, p->form)};
+    const gpu_gate gate = {
+        .gate = g->buf[BUF_ATTN_GATE],
+        .ldg = g->plan->gpu_width[BUF_ATTN_GATE],
+        .ldx = g->plan->gpu_width[s->in],
+        .n = s->act_width,
+        .width = s->act_width,
+        .share = args->head_gates ? s->act_width / g->model->layers[s->layer].hp.n_head : 1,
+        .sigmoid = true,
+        .n_cols = p->n_cols,
+        .x = g->buf[s->in]};
+    if (args->gated) g->b->ops.gate(g->stream, &gate);
     if (args->layer_embd)
         gpu_exec_activate(g, s, p);
     else if (quantize.q8)

@@ -15,7 +15,7 @@ static bool writes_q8(const plan_step *s) {
 }
 
 static int32_t launches_quantize(const plan_step *s, const args_quantize *a) {
-    return a->layer_embd || writes_q8(s);
+    return a->gated + (a->layer_embd || writes_q8(s));
 }
 
 /* Adjacent matrices of one type are one launch. */

@@ -320,9 +320,15 @@ static __device__ __forceinline__ float gpu_hidden(activation f, float activated
  * / (1 + e^-ax) = silu(ax) / a. NaN stays NaN. */
 #define GPU_CLAMP_ALPHA 1.702f
 static __device__ __forceinline__ float gpu_clamp_gate(const gpu_clamp &c, float x) {
-    if (c.most == 0.0f) return x;
+    if (c.most == 0.0f || c.late) return x;
     const float y = x > c.most ? c.most : x;
     return c.shifted ? GPU_CLAMP_ALPHA * y : y;
+}
+/* f(gate), limited. */
+static __device__ __forceinline__ float gpu_clamp_activation(const gpu_clamp &c, activation f,
+                                                             float threshold, float gate) {
+    const float y = gpu_activation(f, threshold, gpu_clamp_gate(c, gate));
+    return c.late && c.most > 0.0f && y > c.most ? c.most : y;
 }
 static __device__ __forceinline__ float gpu_clamp_up(const gpu_clamp &c, float x) {
     if (c.most == 0.0f) return x;

@@ -213,7 +213,7 @@ static __device__ __forceinline__ float neuron_of(const expert_in_args &a, int64
             gate = row_of<F>(a.gate, row, in);
         }
         gate = scaled(gate, a.gate_scales, a.gate_bias, weight, expert, at);
-        gate = gpu_activation(a.f, a.threshold, gpu_clamp_gate(a.clamp, gate));
+        gate = gpu_clamp_activation(a.clamp, a.f, a.threshold, gate);
         if (!a.up.data || (a.skip && gate == 0.0f)) return gate;
         if (!both) up = row_of<F>(a.up, row, in);
     } else {

@@ -227,7 +227,7 @@ static __global__ void __launch_bounds__(ACTIVATE_THREADS) activate_kernel(gpu_e
     const int64_t o = (int64_t)(blockIdx.x % parts) * ACTIVATE_THREADS + threadIdx.x;
     if (o >= e.w.n_out) return;
     float *y = e.y + e.lists.pair[place] * e.ldy + o;
-    *y = gpu_activation(e.f, e.threshold, gpu_clamp_gate(e.clamp, *y));
+    *y = gpu_clamp_activation(e.clamp, e.f, e.threshold, *y);
 }
 
 template <bool transposed> static void run(gpu_stream *s, const gpu_expert_matmul *a) {

@@ -106,21 +106,24 @@ static __device__ __forceinline__ void normalize(float (&x)[E], float eps, float
     for (int e = 0; e < E; e++) x[e] *= scale;
 }
 
-/* SCAN: decays and steps differ between rows (step_rows). */
-template <int E>
+/* apart: keys and queries are not in x. SCAN: decays and steps differ between rows (step_rows). */
+template <bool apart, int E>
 static __device__ __forceinline__ void load_ssm(const gpu_recur &a, int64_t c, int head, int group,
                                                 recur_inputs<E> &in) {
-    const int64_t first = c * a.ldk + (int64_t)group * a.n_state;
+    const float *x = a.x + c * a.ldx;
+    const float *keys = x + (int64_t)a.n_head * a.head_dim + (int64_t)group * a.n_state;
+    const float *queries = keys + (int64_t)a.n_group * a.n_state;
+    if (apart) keys = a.keys + c * a.ldk, queries = a.queries + c * a.ldk;
     float step = 1.0f, decay = 1.0f;
     if (a.kind == GPU_RECUR_SSM) {
         if (a.step) step = softplus(a.step[c * a.lds + head] + a.dt_bias[head]);
         decay = expf(step * a.a[head]);
     }
-    load(a.keys + first, a.n_state, in.key);
-    load(a.queries + first, a.n_state, in.query);
+    load(keys, a.n_state, in.key);
+    load(queries, a.n_state, in.query);
     GPU_UNROLL
     for (int e = 0; e < E; e++) in.decay[e] = decay;
-    in.values = a.x + c * a.ldx + (int64_t)head * a.head_dim;
+    in.values = x + (int64_t)head * a.head_dim;
     in.by = step;
     in.beta = 1.0f;
 }
@@ -185,7 +188,7 @@ static __device__ __forceinline__ void load_rows(const gpu_recur &a, float (&s)[
 
 /* Processes one column. The new S . query is (decayed S) . query + d * both, with both = key .
  * query, so that it does not wait for the new S. */
-template <int E, int R>
+template <bool apart, int E, int R>
 static __device__ __forceinline__ void step_rows(const gpu_recur &a, int64_t c,
                                                  const recur_inputs<E> &in, float both, float skip,
                                                  int row, float *y, float (&s)[R][E]) {
@@ -194,7 +197,7 @@ static __device__ __forceinline__ void step_rows(const gpu_recur &a, int64_t c,
         const bool there = row + r < a.head_dim;
         const float x = there ? in.values[row + r] : 0.0f;
         float d = x * in.by;
-        if (a.kind == GPU_RECUR_SCAN) {
+        if (apart && a.kind == GPU_RECUR_SCAN) {
             const int64_t at = there ? row + r : 0;
             const float step = softplus(a.step[c * a.lds + at] + a.dt_bias[at]);
             GPU_UNROLL
@@ -208,8 +211,7 @@ static __device__ __forceinline__ void step_rows(const gpu_recur &a, int64_t c,
             GPU_UNROLL
             for (int e = 0; e < E; e++) s[r][e] *= in.decay[e];
         }
-        if (a.kind == GPU_RECUR_DELTA || a.kind == GPU_RECUR_KDA)
-            d = in.beta * (d - dot(s[r], in.key));
+        if (!apart && a.kind != GPU_RECUR_SSM) d = in.beta * (d - dot(s[r], in.key));
         const float out = dot(s[r], in.query) + d * both + skip * x;
         GPU_UNROLL
         for (int e = 0; e < E; e++) s[r][e] += d * in.key[e];
@@ -217,7 +219,9 @@ static __device__ __forceinline__ void step_rows(const gpu_recur &a, int64_t c,
     }
 }
 
-template <int E, int R>
+/* apart: SCAN, and SSM with separate keys; with the other kinds it would take too many registers.
+ */
+template <bool apart, int E, int R>
 static __global__ void __launch_bounds__(THREADS) recur_kernel(gpu_recur a) {
     gpu_begin();
     const int chunks = (a.head_dim + WARPS * R - 1) / (WARPS * R);
@@ -232,29 +236,35 @@ static __global__ void __launch_bounds__(THREADS) recur_kernel(gpu_recur a) {
     for (int t = 0; t < col.run; t++) {
         if (t == col.n_before && col.state_before) store_rows(a, s, head, row, col.state_before);
         recur_inputs<E> in;
-        if (a.kind == GPU_RECUR_SSM || a.kind == GPU_RECUR_SCAN)
-            load_ssm(a, c0 + t, head, group, in);
+        if (apart || a.kind == GPU_RECUR_SSM)
+            load_ssm<apart>(a, c0 + t, head, group, in);
         else
             load_delta(a, c0 + t, head, group, in);
-        step_rows(a, c0 + t, in, dot(in.key, in.query), a.skip ? a.skip[head] : 0.0f, row,
-                  a.y + (c0 + t) * a.ldy + (int64_t)head * a.head_dim, s);
+        step_rows<apart>(a, c0 + t, in, dot(in.key, in.query), a.skip ? a.skip[head] : 0.0f, row,
+                         a.y + (c0 + t) * a.ldy + (int64_t)head * a.head_dim, s);
     }
     store_rows(a, s, head, row, col.state_to);
 }
 
-template <int E, int R> static void launch(gpu_stream *s, const gpu_recur *a) {
+template <bool apart, int E, int R> static void launch(gpu_stream *s, const gpu_recur *a) {
     const gpu_grid grid = {gpu_blocks(a->head_dim, WARPS * R) * (unsigned)a->n_head,
                            (unsigned)a->n_cols, 1, THREADS};
-    gpu_launch<recur_kernel<E, R>>(s, grid, *a);
+    gpu_launch<recur_kernel<apart, E, R>>(s, grid, *a);
 }
 
 void gpu_op_recur(gpu_stream *s, const gpu_recur *a) {
     assert(a->n_cols >= 1 && a->n_state <= GPU_MAX_STATE && a->n_head % a->n_group == 0);
-    assert(a->kind != GPU_RECUR_SCAN || (a->n_head == 1 && a->step && a->skip));
-    if (a->n_state <= 4 * GPU_WARP)
-        launch<4, 4>(s, a);
+    assert(!a->keys || a->n_group == 1);
+    assert(a->kind != GPU_RECUR_SCAN || (a->n_head == 1 && a->keys && a->step && a->skip));
+    const bool few = a->n_state <= 4 * GPU_WARP, apart = a->keys;
+    if (few && apart)
+        launch<true, 4, 4>(s, a);
+    else if (few)
+        launch<false, 4, 4>(s, a);
+    else if (apart)
+        launch<true, GPU_MAX_STATE / GPU_WARP, 2>(s, a);
     else
-        launch<GPU_MAX_STATE / GPU_WARP, 2>(s, a);
+        launch<false, GPU_MAX_STATE / GPU_WARP, 2>(s, a);
 }
 
 /* ---- gates ----------------------------------------------------------------------------------- */
@@ -270,21 +280,21 @@ static __global__ void __launch_bounds__(THREADS) gate_kernel(gpu_gate a) {
     };
     GPU_SHARED(shared_type, shared);
     const int64_t c = blockIdx.y, first = (int64_t)blockIdx.x * a.width;
-    const float *gate = a.gate + c * a.ldg + first;
+    const float *gate = a.gate + c * a.ldg;
     const float *weights = a.norm && a.first ? a.norm + first : a.norm;
     float *x = a.x + c * a.ldx + first, squares = 0.0f;
     for (int64_t i = threadIdx.x; i < a.width; i += THREADS) {
-        const float v = a.first ? x[i] * gate_at(a, gate[i]) : x[i];
+        const float v = a.first ? x[i] * gate_at(a, gate[(first + i) / a.share]) : x[i];
         squares += v * v;
     }
     squares = gpu_block_sum(squares, shared.part, WARPS);
     const float scale = a.norm ? 1.0f / sqrtf(squares / (float)a.width + a.eps) : 1.0f;
     for (int64_t i = threadIdx.x; i < a.width; i += THREADS)
-        x[i] *= scale * (weights ? weights[i] : 1.0f) * gate_at(a, gate[i]);
+        x[i] *= scale * (weights ? weights[i] : 1.0f) * gate_at(a, gate[(first + i) / a.share]);
 }
 
 void gpu_op_gate(gpu_stream *s, const gpu_gate *a) {
-    assert(a->n_cols >= 1 && a->width >= 1 && a->n % a->width == 0);
+    assert(a->n_cols >= 1 && a->width >= 1 && a->n % a->width == 0 && a->share >= 1);
     const gpu_grid grid = {gpu_blocks(a->n, a->width), (unsigned)a->n_cols, 1, THREADS};
     gpu_launch<gate_kernel>(s, grid, *a);
 }

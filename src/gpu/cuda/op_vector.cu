@@ -14,9 +14,8 @@ enum {
 
 static __device__ __forceinline__ float activated(const gpu_activate &a, int64_t c, int64_t i) {
     float gate = a.gate[c * a.ldg + i], up = a.up ? a.up[c * a.ldu + i] : 0.0f;
-    gate = gpu_clamp_gate(a.clamp, gate);
     up = gpu_clamp_up(a.clamp, up);
-    float v = a.given ? gate : gpu_activation(a.f, a.threshold, gate);
+    float v = a.given ? gate : gpu_clamp_activation(a.clamp, a.f, a.threshold, gate);
     const float size = fabsf(v) * (a.cut_weight ? a.cut_weight[i] : 1.0f);
     if (size <= a.cut || !gpu_selected(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0f;
     v = a.up ? gpu_hidden(a.f, v, up, a.cut_down) : v;
