@@ -1,5 +1,5 @@
 /* bundle.h: bundles store the rows of a neuron, or the matrices of an expert, next to each other in
- * the file, so that one direct read of the drive loads all of them (docs/sparse.md).
+ * the file, so that one direct read of the drive loads all of them (docs/prepared-files.md).
  *
  * The bundles of a layer are one tensor of bytes (I8), one row per neuron (expert):
  *   blk.N.ffn_bundle.weight [stride, n_ff]: row i has neuron i's rows of gate (if there is one), up

@@ -131,7 +131,7 @@ typedef struct model_layer_hparams {
 
 /* ---- sparsity -------------------------------------------------------------------------------- */
 
-/* Neuron data of the FFN layers in a prepared file (docs/sparse.md) or one of the original
+/* Neuron data of the FFN layers in a prepared file (docs/prepared-files.md) or one of the original
  * PowerInfer. Neurons are stored hottest first. */
 
 /* Kinds of predictors. A neuron is selected when score + bias >= threshold. */

@@ -1,5 +1,6 @@
-/* bundled_file.h: rewrites a file with bundled neurons and experts (docs/sparse.md), following only
- * the description of the format, for comparison with the program's writer and reader. */
+/* bundled_file.h: rewrites a file with bundled neurons and experts (docs/prepared-files.md),
+ * following only the description of the format, for comparison with the program's writer and
+ * reader. */
 #ifndef TEST_BUNDLED_FILE_H
 #define TEST_BUNDLED_FILE_H
 
