@@ -18,7 +18,7 @@ typedef enum pi_pooling {
     PI_POOLING_MEAN,
     PI_POOLING_CLS,  /* the first token's */
     PI_POOLING_LAST, /* the last token's */
-    PI_POOLING_RANK, /* the classifier's result for the first token: scores, not a vector */
+    PI_POOLING_RANK, /* the classifier's scores of the text, not a vector */
     PI_POOLING_MODEL /* what the file says; without the key PI_POOLING_NONE */
 } pi_pooling;
 

@@ -102,6 +102,22 @@ typedef struct embed_call {
     float *out; /* of the next text */
 } embed_call;
 
+/* Classifies the mean of a text's hidden states [n_rows][n_embd]. */
+static pi_status classify_mean(const embed_call *c, const float *rows, int32_t n_rows,
+                               pi_error *err) {
+    const size_t n = (size_t)c->model->hp.n_embd;
+    float *mean = mem_calloc(n, sizeof *mean);
+    if (!mean) return error_nomem(err, n * sizeof *mean, "classifier");
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (int32_t k = 0; k < n_rows; k++) sum += (double)rows[(size_t)k * n + i];
+        mean[i] = (float)(sum / n_rows);
+    }
+    pi_status status = classify(c->model, mean, c->out, err);
+    mem_free(mean);
+    return status;
+}
+
 /* Pools one text, whose hidden states are the rows from `row` on; `done` tokens came before. */
 static pi_status pool_text(embed_call *c, const pi_embed_text *text, int32_t row, int32_t done,
                            int32_t n_rows, pi_error *err) {
@@ -126,12 +142,13 @@ static pi_status pool_text(embed_call *c, const pi_embed_text *text, int32_t row
     case PI_POOLING_LAST:
         memcpy(c->out, pi_hidden(c->context, row + n_rows - 1), (size_t)n_embd * sizeof *c->out);
         break;
-    case PI_POOLING_RANK:
-        if (done == 0) {
-            pi_status status = classify(c->model, first, c->out, err);
-            if (status != PI_OK) return status;
-        }
+    case PI_POOLING_RANK: { /* of a whole text */
+        if (done > 0) break;
+        pi_status status = c->model->arch->cls_mean ? classify_mean(c, first, n_rows, err)
+                                                    : classify(c->model, first, c->out, err);
+        if (status != PI_OK) return status;
         break;
+    }
     case PI_POOLING_MODEL:
         break;
     }

@@ -173,7 +173,8 @@ const option option_table[] = {
     ROW(INTEGER, COMMAND, COMMAND_EMBED, embd_normalize, NAMES("embd-normalize", NULL),
         .argument = "N", .standard = "2", RANGE(-1, 1024), .llama = EVERYWHERE,
         .help = "norm by which vectors are divided; -1: none; 0: the largest value becomes 32760; "
-                "1: sum of absolute values; 2: length; N: p-norm; scores do not change"),
+                "1: sum of absolute values; 2: length; other N: p-norm; scores of rank are never "
+                "divided"),
     ROW(CHOICE, COMMAND, COMMAND_EMBED, embd_format, NAMES("embd-output-format", NULL),
         .argument = "FORMAT", .choices = "raw|array|json|json+", .standard = "raw",
         .aliases = {"--format"}, .llama = EVERYWHERE, .llama_note = "default: raw",
@@ -508,7 +509,7 @@ const option option_table[] = {
                 "reasoning_content"),
     ROW(CHOICE, COMMAND, COMMAND_SERVE, pooling, NAMES("pooling", NULL), .argument = "TYPE",
         .choices = "model|mean|last|cls|rank", .standard = "model", .llama = EVERYWHERE,
-        .llama_note = "mean, last; of encoders also cls, rank",
+        .llama_note = "mean, last; encoders also: cls, rank",
         .help = "pooling of hidden states for embeddings; mean: of all tokens; last: the last "
                 "token; model: the file's pooling, else mean; encoders also have cls: the first "
                 "token, and rank: the classifier's scores, for /v1/rerank"),

@@ -23,7 +23,8 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
         return error_set(err, PI_ERR_ARG, "bad batch size: %d: use 1 to %d", o->n_batch,
                          ENGINE_MAX_BATCH);
     c->n_batch = o->n_batch;
-    /* A whole text is one ubatch; its result does not depend on others in any case. */
+    /* A whole text is one ubatch; with `alone` it shares the ubatch with no other text. */
+    c->alone = c->cpu.model->hp.bidirectional && o->plan.few_only;
     if (c->cpu.model->hp.bidirectional) c->options.plan.few_only = false;
     size_t row = (size_t)c->cpu.model->hp.n_vocab * sizeof(float);
     size_t fit = ENGINE_LOGITS_BYTES / row;

@@ -163,10 +163,12 @@ bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs
         int n = in->n_tokens - at->done < room ? in->n_tokens - at->done : room;
         add_rows(c, in, at->done, n);
         at->done += n;
-        if (at->done == in->n_tokens)
+        if (at->done == in->n_tokens) {
             *at = (request_cursor){.index = at->index + 1};
-        else if (few_only && (in->session->state.n_floats > 0 || in->session->blocks.data))
+            if (c->alone) break;
+        } else if (few_only && (in->session->state.n_floats > 0 || in->session->blocks.data)) {
             break;
+        }
     }
     return c->cpu.ubatch.n_tokens > 0;
 }

@@ -420,6 +420,7 @@ typedef struct arch_row {
     bool encoder;           /* no output matrix; tokens attend in both directions unless
                                attention.causal is true */
     bool cls_gelu;          /* the classifier's activation is GELU, not tanh */
+    bool cls_mean;          /* the classifier reads the mean of all tokens, not the first token */
     bool parallel;          /* attention and FFN blocks both read the layer's input (Falcon) */
     bool parallel_by_key;   /* the same where use_parallel_residual is true (GPT-NeoX) */
     uint32_t mixers;        /* MIXER_*; 0: attention */
@@ -474,9 +475,9 @@ typedef struct arch_row {
     bool experts_early;         /* router and experts read the layer's input, and an FFN, next to
                                    them, the stream after attention (Arctic) */
     const char *attn_scale_key; /* another name of attention.scale */
-    float default_swiglu_clamp; /* of experts: gate is at most swiglu_clamp_exp before SiLU, up
-                                   within +- that, each layer its own; this if the key is missing;
-                                   0: no limits, and the key is not read */
+    /* Limit of each layer's experts where swiglu_clamp_exp is missing: gate is at most this before
+     * SiLU, up within +- this. 0: the architecture has no limits, and the key is not read. */
+    float default_swiglu_clamp;
     bool clamp_late; /* the same after SiLU; FFNs and shared experts have swiglu_clamp_shexp; no
                         limits if the keys are missing */
     float default_temperature; /* attention.temperature_scale if missing */

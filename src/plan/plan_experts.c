@@ -273,8 +273,7 @@ static void add_result(plan *p, int layer) {
     if (tensors_of(p, layer)[ROLE_ADJUGATE_DOWN].data) add_adjugates(p, layer, result);
 }
 
-/* The layer's primary has all adjugate experts. They are never zero's rows: their FFNs run dense.
- */
+/* The layer's primary has all adjugate experts. No rows are skipped: their FFNs run dense. */
 static void describe_adjugates(const plan *p, int layer, plan_experts *e) {
     const model_hparams *hp = &p->model->hp;
     int64_t n_ff = p->model->layers[layer].hp.n_ff_adjugate;

@@ -119,7 +119,7 @@ static plan_buffer add_scores(plan *p, int layer) {
         STEP_ARGS(s, quantize)->gated = apart;
         STEP_ARGS(s, quantize)->head_gates = head_gates;
         STEP_ARGS(s, quantize)->gate_softplus = p->model->arch->gate_softplus;
-        /* the GPU gates also what tiles read */
+        /* on the GPU this step gates in every form, also where tiles read floats */
         if (apart && side == SIDE_GPU)
             plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
     }

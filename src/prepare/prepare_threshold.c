@@ -275,10 +275,9 @@ static void judge_pair(preparation *p, prepare_cut_pair *pair) {
     prepare_choose_cuts(p, *pair);
     for (int i = 0; i < p->model->hp.n_layer; i++) {
         const prepare_layer *l = &p->layers[i];
-        const model_tensor *t = p->model->layers[i].t, *down = &t[ROLE_FFN_DOWN];
+        const model_tensor *t = p->model->layers[i].t;
         if (!l->cuts) continue;
-        quant_type type = prepare_choose_down_type(p, down->data ? down : NULL,
-                                                   down->data ? NULL : &t[ROLE_FFN_DOWN_T]);
+        quant_type type = prepare_choose_down_type(p, &t[ROLE_FFN_DOWN], &t[ROLE_FFN_DOWN_T]);
         size_t row = 0;
         quant_row_bytes(type, (uint64_t)p->model->hp.n_embd, &row);
         pair->bytes += l->summed * (double)row * (double)l->n;

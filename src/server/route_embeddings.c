@@ -79,7 +79,9 @@ static pi_status read_input(embedding_call *c, const json_node *node, pi_error *
     if (c->truncates && in->n_tokens > (size_t)o->n_ctx) {
         const int32_t last = in->tokens[in->n_tokens - 1];
         in->n_tokens = (size_t)o->n_ctx;
-        if (pi_token_is_end(o->model, last)) in->tokens[in->n_tokens - 1] = last;
+        const bool ends = pi_token_is_end(o->model, last) ||
+                          last == pi_model_token(o->model, PI_TOKEN_SEP);
+        if (ends) in->tokens[in->n_tokens - 1] = last;
     }
     return status == PI_OK ? prompt_check(o->model, in->tokens, in->n_tokens, o->n_ctx, err)
                            : status;
@@ -352,6 +354,7 @@ static enum MHD_Result embed(embedding_call *c) {
                               (unsigned)c->server->options.read_seconds);
     if (gone) return http_reply_error(c->x, 400, HTTP_GONE);
     if (status == PI_OK) return answer(c, n_tokens);
+    if (status == PI_ERR_LIMIT && c->server->encoder) return http_reply_failed(c->x, &err);
     bool busy = status == PI_ERR_LIMIT || status == PI_ERR_CANCELLED; /* the queue is full */
     return http_reply_error(c->x, busy ? 503 : 500, "%s", err.message);
 }

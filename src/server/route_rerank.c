@@ -2,6 +2,7 @@
  * classifier. The form is that of Jina's and Cohere's APIs and of llama.cpp's server; with `texts`
  * in place of `documents` that of Text Embeddings Inference. All functions run on the connection's
  * thread. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,8 +49,8 @@ static pi_status read_request(rerank_call *c, const json_node *body, pi_error *e
     if (c->bare) c->documents = json_get(body, "texts");
     c->n = json_count(c->documents);
     if (json_kind_of(c->documents) != JSON_ARRAY || c->n == 0 || c->n > MAX_DOCUMENTS)
-        return error_set(err, PI_ERR_ARG, "documents: must be an array of 1 to %d strings",
-                         MAX_DOCUMENTS);
+        return error_set(err, PI_ERR_ARG, "%s: must be an array of 1 to %d strings",
+                         c->bare ? "texts" : "documents", MAX_DOCUMENTS);
     c->top = (int64_t)c->n;
     pi_status status = field_int(body, "top_n", 1, INT32_MAX, &c->top, err);
     if (status == PI_OK)
@@ -65,7 +66,8 @@ static pi_status tokenize(rerank_call *c, size_t i, pi_error *err) {
     const char *text = NULL;
     size_t n_text = 0, n = 0, capacity = (size_t)n_ctx;
     if (!document_text(json_at(c->documents, i), &text, &n_text))
-        return error_set(err, PI_ERR_ARG, "documents.%zu: must be a string", i);
+        return error_set(err, PI_ERR_ARG, "%s.%zu: must be a string",
+                         c->bare ? "texts" : "documents", i);
     int32_t *tokens = mem_alloc(capacity * sizeof *tokens);
     if (!tokens) return error_nomem(err, capacity * sizeof *tokens, "documents");
     pi_status status = pi_tokenize_pair(model, c->query, c->n_query, text, n_text, tokens, capacity,
@@ -74,16 +76,18 @@ static pi_status tokenize(rerank_call *c, size_t i, pi_error *err) {
     c->n_tokens += (int64_t)n;
     if (status == PI_ERR_LIMIT)
         return error_set(err, PI_ERR_ARG,
-                         "documents.%zu: query and document have %zu tokens, more than the %d of "
+                         "%s.%zu: query and document have %zu tokens, more than the %d of "
                          "the context",
-                         i, n, (int)n_ctx);
+                         c->bare ? "texts" : "documents", i, n, (int)n_ctx);
     return status;
 }
 
 /* Best first; among equal scores the first document. */
+/* Best first, numbers before NaN. */
 static int compare(const void *pa, const void *pb) {
     const scored *a = pa, *b = pb;
-    if (a->score != b->score) return a->score > b->score ? -1 : 1;
+    if (isnan(a->score) != isnan(b->score)) return isnan(a->score) ? 1 : -1;
+    if (a->score != b->score && !isnan(a->score)) return a->score > b->score ? -1 : 1;
     return a->index < b->index ? -1 : a->index > b->index;
 }
 

@@ -139,6 +139,11 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
     if (status == PI_OK) status = find_marks(s, err);
     if (status == PI_OK && !page_create(&s->page)) status = error_nomem(err, 0, "page");
     if (status == PI_OK) status = encoder_create(options, &s->encoder, err);
+    const bool by_encoder = options->pooling == SERVER_POOLING_CLS ||
+                            options->pooling == SERVER_POOLING_RANK;
+    if (status == PI_OK && by_encoder && !s->encoder)
+        status = error_set(err, PI_ERR_ARG,
+                           "--pooling cls and rank: only encoders have them: use mean or last");
     if (status == PI_OK) status = listen_on(s, err);
     if (status == PI_OK) status = scheduler_create(&scheduling, &s->scheduler, err);
     if (status == PI_OK) status = start_daemon(s, err);

@@ -14,6 +14,10 @@
 #include "tokenizer_impl.h"
 #include "utf8.h"
 
+/* The table is untrusted: bytes that one replacement may replace, and how much longer than the text
+ * the result may be. In Unicode one character becomes at most 18 others. */
+enum { MAX_REPLACED = 256, MAX_GROWTH = 64 };
+
 /* SentencePiece's penalty of a character without a token. */
 #define UNKNOWN_PENALTY 10.0f
 
@@ -53,7 +57,7 @@ static size_t find_replacement(const charsmap *m, const char *text, size_t n,
                                const char **replacement) {
     size_t longest = 0;
     uint32_t index = m->n_array ? base_of(read_u32(m->array)) : 0;
-    for (size_t i = 0; i < n && m->n_array; i++) {
+    for (size_t i = 0; i < n && i < MAX_REPLACED && m->n_array; i++) {
         unsigned char c = (unsigned char)text[i];
         index ^= c;
         if (c == 0 || index >= m->n_array) break;
@@ -76,14 +80,18 @@ static size_t find_replacement(const charsmap *m, const char *text, size_t n,
 typedef struct normal_text {
     const tokenizer *t;
     encode_work *work;
-    size_t n;
+    size_t n, most;          /* bytes; maximum */
+    bool too_long;           /* `most` was reached */
     bool in_word, has_space; /* a space was written before a word */
 } normal_text;
 
 static bool append(normal_text *out, const char *bytes, size_t n) {
     size_t total;
-    if (!size_add(out->n, n, &total) || total > UINT32_MAX / 2 ||
-        !mem_grow((void **)&out->work->buffer, &out->work->buffer_capacity, total, 1, SIZE_MAX / 2))
+    if (!size_add(out->n, n, &total) || total > out->most) {
+        out->too_long = true;
+        return false;
+    }
+    if (!mem_grow((void **)&out->work->buffer, &out->work->buffer_capacity, total, 1, SIZE_MAX / 2))
         return false;
     memcpy(out->work->buffer + out->n, bytes, n);
     out->n = total;
@@ -176,9 +184,18 @@ static void put_best(const tokenizer *t, const unigram_cell *cells, size_t n, to
 
 pi_status tokenizer_unigram_encode(const tokenizer *t, const char *text, size_t n_bytes,
                                    encode_work *work, token_sink *sink, pi_error *err) {
-    normal_text normal = {.t = t, .work = work};
-    if (!normalize(&normal, text, n_bytes))
-        return error_nomem(err, n_bytes, "text to be tokenized");
+    const size_t most = UINT32_MAX / 2;
+    normal_text normal = {.t = t,
+                          .work = work,
+                          .most = n_bytes < most / MAX_GROWTH - 1 ? (n_bytes + 1) * MAX_GROWTH
+                                                                  : most};
+    const bool done = normalize(&normal, text, n_bytes);
+    if (normal.too_long)
+        return error_set(err, PI_ERR_LIMIT,
+                         "tokenizer.ggml.precompiled_charsmap makes the text more than %d times as "
+                         "long",
+                         MAX_GROWTH);
+    if (!done) return error_nomem(err, n_bytes, "text to be tokenized");
     if (normal.n == 0) return PI_OK;
     if (!mem_grow((void **)&work->cells, &work->cell_capacity, normal.n + 1, sizeof *work->cells,
                   SIZE_MAX / 2))

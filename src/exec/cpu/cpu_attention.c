@@ -222,8 +222,8 @@ static void attend_blocks(const cpu_exec *c, const attn_layer *a, const attn_tas
 /* ALiBi in both directions: the kernel measures distances from the last position of a query. A
  * first call attends to the positions up to the query's, and a second one, with negative slopes, to
  * those after it. The second call's scores are too large by the slope times the number of positions
- * after the query; so the first call's become by adding it to the maximum of their softmax state.
- */
+ * after the query. To match, the same amount is added to the maximum in the first call's softmax
+ * state. */
 static void attend_by_distance(const cpu_exec *c, const attn_layer *a, const attn_task *t,
                                thread_scratch *ts, cpu_attn *args) {
     float rising[MODEL_MAX_HEADS];

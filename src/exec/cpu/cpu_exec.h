@@ -219,7 +219,7 @@ void cpu_exec_scores(cpu_exec *c, const cpu_exec_product *by, const plan_ffn *f,
                      int64_t r1, float *y, int64_t ldy, int ith);
 
 /* gate[i] = f(gate[i]) * up[i] with the activation of the architecture, or f(gate[i]) if up is
- * NULL. limit: of gate and up (model_layer_hparams), 0: none; it needs `up`, which may be
+ * NULL. limit: of gate and up (model_layer_hparams), 0: none. A limit needs `up`, which may be
  * overwritten. */
 void cpu_exec_activate(const cpu_exec *c, float limit, float *gate, float *up, int64_t n);
 
