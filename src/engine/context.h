@@ -26,7 +26,7 @@ struct engine_context {
     neuron_adapter *moves; /* NULL: neurons stay where they are */
     engine_options options;
     int n_threads, n_threads_batch, n_batch, n_logits;
-    bool alone; /* encoders: every text is a separate ubatch */
+    bool alone;                             /* encoders: every text is a separate ubatch */
     form_pace paces[PLAN_FFN_MAX_COLS + 1]; /* by number of tokens of a ubatch */
 
     session_host host; /* shared by the sessions */
