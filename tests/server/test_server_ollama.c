@@ -344,7 +344,8 @@ static void test_long_infill(void **state) {
     for (int i = 0; i < 2000; i++) bytes_append_text(&body, "far ");
     bytes_append_text(&body, "\",\"input_suffix\":\"");
     for (int i = 0; i < 2000; i++) bytes_append_text(&body, " far");
-    bytes_append(&body, "\",\"n_predict\":20,\"ignore_eos\":true}", 38);
+    bytes_append_text(&body, "\",\"n_predict\":20,\"ignore_eos\":true}");
+    bytes_append(&body, "", 1);
     http_reply r = http_post(&c, "/infill", body.data);
     if (r.status != 200) fail_msg("%s", r.body);
     assert_int_equal(http_int(&r, "tokens_predicted"), 20);
