@@ -143,7 +143,7 @@ pi_status server_start(const server_options *options, server **out, pi_error *er
                             options->pooling == SERVER_POOLING_RANK;
     if (status == PI_OK && by_encoder && !s->encoder)
         status = error_set(err, PI_ERR_ARG,
-                           "--pooling cls and rank: only encoders have them: use mean or last");
+                           "pooling cls and rank: only encoders have them: use mean or last");
     if (status == PI_OK) status = listen_on(s, err);
     if (status == PI_OK) status = scheduler_create(&scheduling, &s->scheduler, err);
     if (status == PI_OK) status = start_daemon(s, err);
