@@ -212,12 +212,14 @@ enum { PI_MAX_DEVICES = 8, PI_DEVICES_AS_NEEDED = -1 }; /* GPUs of a context */
 
 enum { PI_ATTN_BLOCKS_AUTO = -1 };
 
+enum { PI_MAX_BATCH = 8192 /* tokens */ };
+
 typedef struct pi_context_options {
     /* For decode; 0: as pi_tune stored for this machine, else the physical (performance) cores. */
     int32_t n_threads;
     int32_t n_threads_batch; /* for prefill; 0: as n_threads */
     bool pin_threads;        /* pin each worker thread to one of the allowed CPUs */
-    int32_t n_batch;         /* maximum tokens per ubatch; default 512 */
+    int32_t n_batch;         /* maximum tokens per ubatch, 1 to PI_MAX_BATCH; default 512 */
     /* If prefill copies weights to the GPU for every ubatch, and larger ubatches are predicted to
      * be faster, the context has ubatches of up to this many tokens; 0 (default): n_batch. */
     int32_t max_batch;

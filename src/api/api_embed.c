@@ -102,17 +102,23 @@ typedef struct embed_call {
     float *out; /* of the next text */
 } embed_call;
 
+/* Adds rows [n_rows][n_embd], each divided by n, to `sum`. */
+static void add_mean(float *sum, const float *rows, int32_t n_rows, int32_t n_embd, int32_t n) {
+    for (int32_t i = 0; i < n_embd; i++) {
+        double y = (double)sum[i];
+        for (int32_t k = 0; k < n_rows; k++)
+            y += (double)rows[(size_t)k * (size_t)n_embd + (size_t)i] / n;
+        sum[i] = (float)y;
+    }
+}
+
 /* Classifies the mean of a text's hidden states [n_rows][n_embd]. */
 static pi_status classify_mean(const embed_call *c, const float *rows, int32_t n_rows,
                                pi_error *err) {
-    const size_t n = (size_t)c->model->hp.n_embd;
-    float *mean = mem_calloc(n, sizeof *mean);
-    if (!mean) return error_nomem(err, n * sizeof *mean, "classifier");
-    for (size_t i = 0; i < n; i++) {
-        double sum = 0;
-        for (int32_t k = 0; k < n_rows; k++) sum += (double)rows[(size_t)k * n + i];
-        mean[i] = (float)(sum / n_rows);
-    }
+    const int32_t n_embd = c->model->hp.n_embd;
+    float *mean = mem_calloc((size_t)n_embd, sizeof *mean);
+    if (!mean) return error_nomem(err, (size_t)n_embd * sizeof *mean, "classifier");
+    add_mean(mean, rows, n_rows, n_embd, n_rows);
     pi_status status = classify(c->model, mean, c->out, err);
     mem_free(mean);
     return status;
@@ -129,12 +135,8 @@ static pi_status pool_text(embed_call *c, const pi_embed_text *text, int32_t row
         c->out += (size_t)n_rows * (size_t)n_embd;
         return PI_OK;
     case PI_POOLING_MEAN:
-        for (int32_t i = 0; i < n_embd; i++) {
-            double sum = done ? (double)c->out[i] : 0;
-            for (int32_t k = 0; k < n_rows; k++)
-                sum += (double)first[(size_t)k * (size_t)n_embd + (size_t)i] / text->n_tokens;
-            c->out[i] = (float)sum;
-        }
+        if (done == 0) memset(c->out, 0, (size_t)n_embd * sizeof *c->out);
+        add_mean(c->out, first, n_rows, n_embd, text->n_tokens);
         break;
     case PI_POOLING_CLS:
         if (done == 0) memcpy(c->out, first, (size_t)n_embd * sizeof *c->out);
@@ -318,7 +320,7 @@ pi_status pi_tokenize_pair(const pi_model *m, const char *query, size_t n_query,
     } else {
         const gguf_value *key = gguf_find(api_file(m), "tokenizer.ggml.add_sep_token");
         int32_t sep = tokenizer_role(m->text, TOKEN_ROLE_SEP), eos = t->eos;
-        bool adds_sep = strcmp(t->model, "bert") == 0, word_piece = adds_sep;
+        bool word_piece = strcmp(t->model, "bert") == 0, adds_sep = false;
         if (key) gguf_as_bool(key, &adds_sep);
         if (word_piece) eos = -1;
         if (t->add_bos) put_token(&p, t->bos);

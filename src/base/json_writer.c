@@ -164,6 +164,15 @@ void json_put_number(json_writer *w, const char *key, double value) {
     fprintf(w->file, "%.*s%s%s", (int)n, text, m ? "." : "", text + n + m);
 }
 
+void json_put_float(json_writer *w, const char *key, float value) {
+    char text[32];
+    int digits = FLT_DIG;
+    do {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+    } while (++digits <= FLT_DECIMAL_DIG && strtof(text, NULL) != value);
+    json_put_number(w, key, strtod(text, NULL));
+}
+
 void json_put_bool(json_writer *w, const char *key, bool value) {
     begin_item(w, key, false);
     fputs(value ? "true" : "false", w->file);

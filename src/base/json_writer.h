@@ -35,6 +35,8 @@ void json_put_text(json_writer *w, const char *key,
                    const char *value); /* NUL-terminated; NULL: null */
 void json_put_int(json_writer *w, const char *key, int64_t value);
 void json_put_number(json_writer *w, const char *key, double value);
+/* Writes the shortest number that reads back as the same float: 0.8, not 0.800000011920929. */
+void json_put_float(json_writer *w, const char *key, float value);
 void json_put_bool(json_writer *w, const char *key, bool value);
 
 #endif

@@ -1,5 +1,4 @@
-/* log_sum_exp.h: the logarithm of a sum of exponentials, of which softmax and perplexity are made.
- */
+/* log_sum_exp.h: the logarithm of a sum of exponentials, for softmax and perplexity. */
 #ifndef BASE_LOG_SUM_EXP_H
 #define BASE_LOG_SUM_EXP_H
 

@@ -1,8 +1,6 @@
 /* cmd_embed.c: embeddings of texts, one per line of the input, or the scores of a model that ranks.
  * Only numbers go to standard output. */
-#include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
@@ -11,6 +9,7 @@
 #include "file.h"
 #include "json_writer.h"
 #include "mem.h"
+#include "os_text.h"
 #include "powerinfer_embed.h"
 
 /* In the order of the choices of --format. */
@@ -51,10 +50,8 @@ static pi_status read_text(job *j, pi_error *err) {
 
 /* The first place of a separator in a text; NULL: there is none. */
 static const char *find(const char *text, size_t n, const char *separator) {
-    size_t n_separator = separator ? strlen(separator) : 0;
-    for (size_t i = 0; n_separator && n_separator <= n - i && i < n; i++)
-        if (memcmp(text + i, separator, n_separator) == 0) return text + i;
-    return NULL;
+    const size_t n_separator = separator ? strlen(separator) : 0;
+    return n_separator ? os_find(text, n, separator, n_separator) : NULL;
 }
 
 /* With --cls-separator, a text with two parts is a query and a document. */
@@ -121,14 +118,13 @@ static pi_status choose_pooling(job *j, pi_error *err) {
 
 /* A batch holds at least the longest text of an encoder. */
 static pi_status create_context(job *j, pi_error *err) {
-    enum { MOST = 8192 }; /* the engine's largest batch */
     int32_t longest = 1;
     for (int32_t i = 0; i < j->n_texts; i++)
         if (j->texts[i].n_tokens > longest) longest = j->texts[i].n_tokens;
     pi_context_options options = cli_context_options(j->options, longest);
     options.max_batch = 0;
     if (pi_model_is_encoder(j->model) && options.n_batch < longest)
-        options.n_batch = longest < MOST ? longest : MOST;
+        options.n_batch = longest < PI_MAX_BATCH ? longest : PI_MAX_BATCH;
     if (j->n_tokens < options.n_batch) options.n_batch = (int32_t)j->n_tokens;
     return pi_context_create(j->model, &options, &j->context, err);
 }
@@ -167,19 +163,9 @@ static pi_status compute(job *j, pi_error *err) {
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
-/* The shortest number that reads back as the same float. */
-static double shortest(float value) {
-    char text[32];
-    int digits = FLT_DIG;
-    do {
-        snprintf(text, sizeof text, "%.*g", digits, (double)value);
-    } while (++digits <= FLT_DECIMAL_DIG && strtof(text, NULL) != value);
-    return strtod(text, NULL);
-}
-
 static void put_row(const job *j, json_writer *w, const char *key, const float *row) {
     json_put_array(w, key);
-    for (int32_t i = 0; i < j->width; i++) json_put_number(w, NULL, shortest(row[i]));
+    for (int32_t i = 0; i < j->width; i++) json_put_float(w, NULL, row[i]);
     json_end_array(w);
 }
 

@@ -146,7 +146,7 @@ static pi_status check_folder(const char *path, const char *name, unsigned may, 
 static const char metric_characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                         "0123456789_:";
 
-static pi_status check_folders(const cli_options *o, pi_error *err) {
+static pi_status check_texts(const cli_options *o, pi_error *err) {
     const char *prefix = o->api_prefix;
     size_t n = prefix ? strlen(prefix) : 0;
     if (n > 0 && (prefix[0] != '/' || prefix[n - 1] == '/' || strstr(prefix, "//")))
@@ -311,7 +311,7 @@ int cmd_serve(const cli_options *o) {
     pi_status status = sampling_create(o, &j.sampling, &err);
     if (status == PI_OK) status = drafting_check(o, &err);
     if (status == PI_OK) status = read_keys(&j, &err);
-    if (status == PI_OK) status = check_folders(o, &err);
+    if (status == PI_OK) status = check_texts(o, &err);
     if (status == PI_OK) status = template_variables_create(o, &j.variables, &err);
     if (status == PI_OK) status = read_tls(&j, &err);
     if (status == PI_OK && o->chat_template_file)

@@ -19,9 +19,9 @@ static int max_group(const model *m) {
 static pi_status apply_options(engine_context *c, const engine_options *o, pi_error *err) {
     c->n_threads = o->n_threads > 0 ? o->n_threads : cpu_count_physical();
     c->n_threads_batch = o->n_threads_batch > 0 ? o->n_threads_batch : c->n_threads;
-    if (o->n_batch < 1 || o->n_batch > ENGINE_MAX_BATCH)
+    if (o->n_batch < 1 || o->n_batch > PI_MAX_BATCH)
         return error_set(err, PI_ERR_ARG, "bad batch size: %d: use 1 to %d", o->n_batch,
-                         ENGINE_MAX_BATCH);
+                         PI_MAX_BATCH);
     c->n_batch = o->n_batch;
     /* A whole text is one ubatch; with `alone` it shares the ubatch with no other text. */
     c->alone = c->cpu.model->hp.bidirectional && o->plan.few_only;

@@ -25,7 +25,7 @@
 typedef struct engine_options {
     int n_threads, n_threads_batch; /* 0: physical cores; 0: as n_threads */
     bool pin_threads;               /* pool_pin */
-    int n_batch;                    /* tokens per ubatch, 1..ENGINE_MAX_BATCH */
+    int n_batch;                    /* tokens per ubatch, 1..PI_MAX_BATCH */
     int n_logits;                   /* rows of logits; 0: n_batch within ENGINE_LOGITS_BYTES */
     cpu_tier tier;
     quant_type type_k, type_v;
@@ -57,7 +57,6 @@ typedef struct engine_options {
  * peers. */
 pi_status engine_gpu_size(const model *m, const engine_options *options, int device,
                           gpu_exec_bytes *out, pi_error *err);
-enum { ENGINE_MAX_BATCH = 8192 };
 #define ENGINE_LOGITS_BYTES ((size_t)64 << 20)
 
 typedef struct engine_context engine_context;

@@ -39,9 +39,9 @@ static pi_status choose_window(const model *m, const pi_prepare_options *o, prep
     int32_t n = o->calibration_window;
     if (n == 0) n = WINDOW_DEFAULT;
     if (n > m->hp.n_ctx_train && o->calibration_window == 0) n = m->hp.n_ctx_train;
-    if (n < WINDOW_MIN || n > ENGINE_MAX_BATCH)
+    if (n < WINDOW_MIN || n > PI_MAX_BATCH)
         return error_set(err, PI_ERR_ARG, "bad calibration window: %d tokens: use %d to %d", n,
-                         WINDOW_MIN, ENGINE_MAX_BATCH);
+                         WINDOW_MIN, PI_MAX_BATCH);
     if (o->calibration_tokens < WINDOWS_MIN * n)
         return error_set(err, PI_ERR_ARG,
                          "too few calibration tokens: %d, but two windows have %d: give "

@@ -1,8 +1,6 @@
 /* bytes.c: growing buffers, and JSON written into them. */
 #include "bytes.h"
 
-#include <float.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "mem.h"
@@ -49,15 +47,6 @@ bool bytes_json_begin(bytes_json *j, bytes *b) {
 
 bool bytes_json_end(bytes_json *j) {
     return os_stream_close(j->file);
-}
-
-void bytes_json_float(json_writer *w, const char *key, float value) {
-    char text[32];
-    int digits = FLT_DIG;
-    do {
-        snprintf(text, sizeof text, "%.*g", digits, (double)value);
-    } while (++digits <= FLT_DECIMAL_DIG && strtof(text, NULL) != value);
-    json_put_number(w, key, strtod(text, NULL));
 }
 
 static void put_container(json_writer *w, const char *key, const json_node *node) {

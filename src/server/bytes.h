@@ -45,8 +45,6 @@ bool bytes_json_begin(bytes_json *j, bytes *b);
 /* False: writing failed. */
 bool bytes_json_end(bytes_json *j);
 
-/* Writes a float as a person would type it: 0.8, not 0.800000011920929. */
-void bytes_json_float(json_writer *w, const char *key, float value);
 /* Writes a parsed value with all its members. NULL: null. Objects keep their order. */
 void bytes_json_put(json_writer *w, const char *key, const json_node *node);
 /* Writes the member `name` of an object in the same way; writes nothing when the object has no such

@@ -239,38 +239,29 @@ static void put_rest(json_writer *w, const char *key, const bytes *text, size_t 
         json_put_string(w, key, text->used ? text->data + first : "", text->used - first);
 }
 
-/* Number of the answer's calls, without a last one that the limit has cut: clients would make it.
- */
-static int n_whole_calls(const answer_choice *k) {
-    json_doc *last = NULL;
-    const int n = k->message.n_calls;
-    if (n == 0) return 0;
-    const bytes *arguments = &k->message.calls[n - 1].arguments;
-    json_parse(arguments->data, arguments->used, "arguments", &last, NULL);
-    const bool whole = json_kind_of(json_root(last)) == JSON_OBJECT;
-    json_free(last);
-    return whole ? n : n - 1;
-}
-
+/* Writes the calls from number `first` on, without a last one that the limit has cut: clients would
+ * make it. */
 static void put_message_calls(const answer_choice *k, json_writer *w, int first) {
-    const int n = n_whole_calls(k);
-    if (n <= first) return;
-    json_put_array(w, "tool_calls");
-    for (int i = first; i < n; i++) {
+    bool any = false;
+    for (int i = first; i < k->message.n_calls; i++) {
         const tool_call *t = &k->message.calls[i];
         json_doc *arguments = NULL;
         json_parse(t->arguments.data, t->arguments.used, "arguments", &arguments, NULL);
-        json_put_object(w, NULL);
-        json_put_text(w, "id", t->id);
-        json_put_object(w, "function");
-        json_put_int(w, "index", i);
-        json_put_string(w, "name", t->name.data, t->name.used);
-        bytes_json_put(w, "arguments", json_root(arguments));
-        json_end_object(w);
-        json_end_object(w);
+        if (json_kind_of(json_root(arguments)) == JSON_OBJECT) {
+            if (!any) json_put_array(w, "tool_calls");
+            any = true;
+            json_put_object(w, NULL);
+            json_put_text(w, "id", t->id);
+            json_put_object(w, "function");
+            json_put_int(w, "index", i);
+            json_put_string(w, "name", t->name.data, t->name.used);
+            bytes_json_put(w, "arguments", json_root(arguments));
+            json_end_object(w);
+            json_end_object(w);
+        }
         json_free(arguments);
     }
-    json_end_array(w);
+    if (any) json_end_array(w);
 }
 
 /* Writes what the answer has gained since the last line. */

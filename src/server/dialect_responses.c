@@ -349,8 +349,8 @@ static void put_response(const server_call *c, json_writer *w, const char *key,
     json_put_bool(w, "parallel_tool_calls", c->parallel_calls);
     json_put_text(w, "previous_response_id", NULL);
     json_put_bool(w, "store", false);
-    bytes_json_float(w, "temperature", c->params.sampling.temp);
-    bytes_json_float(w, "top_p", c->params.sampling.top_p);
+    json_put_float(w, "temperature", c->params.sampling.temp);
+    json_put_float(w, "top_p", c->params.sampling.top_p);
     json_put_text(w, "tool_choice", "auto");
     json_put_array(w, "tools");
     json_end_array(w);

@@ -34,7 +34,6 @@ static pi_pooling choose_pooling(const server_options *o) {
 }
 
 pi_status encoder_create(const server_options *options, encoder **out, pi_error *err) {
-    enum { MOST = 8192 }; /* the engine's largest batch */
     *out = NULL;
     if (!pi_model_is_encoder(options->model)) return PI_OK;
     encoder *e = mem_calloc(1, sizeof *e);
@@ -43,7 +42,7 @@ pi_status encoder_create(const server_options *options, encoder **out, pi_error 
     e->model = options->model;
     e->pooling = choose_pooling(options);
     pi_context_options context = options->context;
-    int32_t longest = options->n_ctx < MOST ? options->n_ctx : MOST;
+    int32_t longest = options->n_ctx < PI_MAX_BATCH ? options->n_ctx : PI_MAX_BATCH;
     if (context.n_batch < longest) context.n_batch = longest;
     pi_status status = PI_OK;
     if (pi_embedding_width(e->model, e->pooling) == 0)

@@ -253,7 +253,7 @@ static pi_status compute(embedding_call *c, bool *gone, pi_error *err) {
 static void put_floats(const embedding_call *c, json_writer *w, const char *key,
                        const float *vector) {
     json_put_array(w, key);
-    for (size_t i = 0; i < c->n_out; i++) bytes_json_float(w, NULL, vector[i]);
+    for (size_t i = 0; i < c->n_out; i++) json_put_float(w, NULL, vector[i]);
     json_end_array(w);
 }
 

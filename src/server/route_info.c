@@ -73,15 +73,15 @@ enum MHD_Result route_model(exchange *x) {
 
 void info_put_sampling(json_writer *w, const char *key, const pi_sampler_options *o) {
     json_put_object(w, key);
-    bytes_json_float(w, "temperature", o->temp);
+    json_put_float(w, "temperature", o->temp);
     json_put_int(w, "top_k", o->top_k);
-    bytes_json_float(w, "top_p", o->top_p);
-    bytes_json_float(w, "min_p", o->min_p);
-    bytes_json_float(w, "typical_p", o->typical_p);
-    bytes_json_float(w, "repeat_penalty", o->repeat_penalty);
+    json_put_float(w, "top_p", o->top_p);
+    json_put_float(w, "min_p", o->min_p);
+    json_put_float(w, "typical_p", o->typical_p);
+    json_put_float(w, "repeat_penalty", o->repeat_penalty);
     json_put_int(w, "repeat_last_n", o->repeat_last_n);
-    bytes_json_float(w, "presence_penalty", o->presence_penalty);
-    bytes_json_float(w, "frequency_penalty", o->frequency_penalty);
+    json_put_float(w, "presence_penalty", o->presence_penalty);
+    json_put_float(w, "frequency_penalty", o->frequency_penalty);
     json_end_object(w);
 }
 

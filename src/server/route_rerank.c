@@ -22,6 +22,7 @@ typedef struct rerank_call {
     server *server;
     const char *query;
     size_t n_query;
+    const char *name;           /* of the field: "documents" or "texts" */
     const json_node *documents; /* [n] strings, or objects with a text */
     pi_embed_text *pairs;       /* [n]; each owns its tokens */
     float *scores;              /* [n][width] */
@@ -44,13 +45,13 @@ static pi_status read_request(rerank_call *c, const json_node *body, pi_error *e
                          "pooling by it (rank)");
     if (!json_as_string(json_get(body, "query"), &c->query, &c->n_query))
         return error_set(err, PI_ERR_ARG, "query: must be a string");
-    c->documents = json_get(body, "documents");
-    c->bare = !c->documents && json_get(body, "texts");
-    if (c->bare) c->documents = json_get(body, "texts");
+    c->bare = !json_get(body, "documents") && json_get(body, "texts");
+    c->name = c->bare ? "texts" : "documents";
+    c->documents = json_get(body, c->name);
     c->n = json_count(c->documents);
     if (json_kind_of(c->documents) != JSON_ARRAY || c->n == 0 || c->n > MAX_DOCUMENTS)
-        return error_set(err, PI_ERR_ARG, "%s: must be an array of 1 to %d strings",
-                         c->bare ? "texts" : "documents", MAX_DOCUMENTS);
+        return error_set(err, PI_ERR_ARG, "%s: must be an array of 1 to %d strings", c->name,
+                         MAX_DOCUMENTS);
     c->top = (int64_t)c->n;
     pi_status status = field_int(body, "top_n", 1, INT32_MAX, &c->top, err);
     if (status == PI_OK)
@@ -66,8 +67,7 @@ static pi_status tokenize(rerank_call *c, size_t i, pi_error *err) {
     const char *text = NULL;
     size_t n_text = 0, n = 0, capacity = (size_t)n_ctx;
     if (!document_text(json_at(c->documents, i), &text, &n_text))
-        return error_set(err, PI_ERR_ARG, "%s.%zu: must be a string",
-                         c->bare ? "texts" : "documents", i);
+        return error_set(err, PI_ERR_ARG, "%s.%zu: must be a string", c->name, i);
     int32_t *tokens = mem_alloc(capacity * sizeof *tokens);
     if (!tokens) return error_nomem(err, capacity * sizeof *tokens, "documents");
     pi_status status = pi_tokenize_pair(model, c->query, c->n_query, text, n_text, tokens, capacity,
@@ -78,12 +78,11 @@ static pi_status tokenize(rerank_call *c, size_t i, pi_error *err) {
         return error_set(err, PI_ERR_ARG,
                          "%s.%zu: query and document have %zu tokens, more than the %d of "
                          "the context",
-                         c->bare ? "texts" : "documents", i, n, (int)n_ctx);
+                         c->name, i, n, (int)n_ctx);
     return status;
 }
 
-/* Best first; among equal scores the first document. */
-/* Best first, numbers before NaN. */
+/* Best first, NaN last; among equal scores the first document. */
 static int compare(const void *pa, const void *pb) {
     const scored *a = pa, *b = pb;
     if (isnan(a->score) != isnan(b->score)) return isnan(a->score) ? 1 : -1;
@@ -116,7 +115,7 @@ static void put_results(const rerank_call *c, json_writer *w, const char *key) {
         size_t n = 0;
         json_put_object(w, NULL);
         json_put_int(w, "index", (int64_t)s->index);
-        bytes_json_float(w, c->bare ? "score" : "relevance_score", (float)s->score);
+        json_put_float(w, c->bare ? "score" : "relevance_score", (float)s->score);
         document_text(json_at(c->documents, s->index), &text, &n);
         if (c->returns_text && c->bare) json_put_string(w, "text", text, n);
         if (c->returns_text && !c->bare) {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "log_sum_exp.h"
 #include "mem.h"
 #include "os_socket.h"
 #include "scheduler_slot.h"
@@ -247,12 +248,11 @@ typedef struct sampled {
  * tokens and their logarithms. */
 static float find_logprobs(const scheduler *s, const float *logits, int32_t token, int n_top,
                            token_choice *tops) {
-    float best = -INFINITY;
+    float most;
     int n = 0;
-    for (int32_t i = 0; i < s->n_vocab; i++) {
+    for (int32_t i = 0; i < s->n_vocab && n_top > 0; i++) {
         float x = logits[i];
-        if (x > best) best = x;
-        if (n_top == 0 || (n == n_top && !(x > tops[n - 1].logprob))) continue;
+        if (n == n_top && !(x > tops[n - 1].logprob)) continue;
         if (n < n_top) n++;
         int at = n - 1;
         while (at > 0 && x > tops[at - 1].logprob) {
@@ -261,9 +261,7 @@ static float find_logprobs(const scheduler *s, const float *logits, int32_t toke
         }
         tops[at] = (token_choice){.token = i, .logprob = x};
     }
-    double sum = 0;
-    for (int32_t i = 0; i < s->n_vocab; i++) sum += exp((double)logits[i] - (double)best);
-    const double total = (double)best + log(sum); /* logarithm of the sum of the exponentials */
+    const double total = log_sum_exp(logits, s->n_vocab, &most);
     for (int i = 0; i < n_top; i++) tops[i].logprob = (float)((double)tops[i].logprob - total);
     return (float)((double)logits[token] - total);
 }

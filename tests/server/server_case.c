@@ -213,6 +213,17 @@ int64_t http_int(http_reply *r, const char *path) {
     return value;
 }
 
+double case_metric(const server_case *c, const char *name) {
+    char line[128];
+    http_reply r = http_ask(c, "GET", "/metrics", NULL, NULL);
+    snprintf(line, sizeof line, "\npowerinfer_%s ", name);
+    const char *at = strstr(r.body, line);
+    if (!at) fail_msg("no %s", name);
+    double value = strtod(at + strlen(line), NULL);
+    http_free(&r);
+    return value;
+}
+
 void http_refused(const server_case *c, const char *path, const char *body, int status) {
     http_reply r = http_post(c, path, body);
     if (r.status != status)

@@ -61,6 +61,9 @@ int64_t http_int(http_reply *r, const char *path);
 /* Posts, and checks the status and the error object. */
 void http_refused(const server_case *c, const char *path, const char *body, int status);
 
+/* Returns the value of powerinfer_NAME in /metrics; the test fails if there is none. */
+double case_metric(const server_case *c, const char *name);
+
 /* Returns the data of event number `i` of a stream, valid until the thread's next call; NULL: no
  * such event. */
 const char *http_event(http_reply *r, size_t i);

@@ -106,17 +106,6 @@ static void check_vector(http_reply *r, int index, const double *want) {
     assert_int_equal(http_int(r, path), index);
 }
 
-static double metric(const char *name) {
-    http_reply r = http_ask(&c, "GET", "/metrics", NULL, NULL);
-    char line[128];
-    snprintf(line, sizeof line, "\npowerinfer_%s ", name);
-    const char *at = strstr(r.body, line);
-    assert_non_null(at);
-    double value = strtod(at + strlen(line), NULL);
-    http_free(&r);
-    return value;
-}
-
 /* A request with n inputs, texts[0], texts[1] ... in turn; free the result with free(). */
 static char *many_inputs(int n) {
     char *body = NULL;
@@ -264,7 +253,7 @@ static void test_beside_stream(void **state) {
     http_reply again = http_post(&c, "/v1/completions", stream);
     char *got = http_joined(&again, "choices.0.text", 0);
     assert_string_equal(got, expected);
-    assert_true(metric("longest_prompt_piece") <= 64);
+    assert_true(case_metric(&c, "longest_prompt_piece") <= 64);
     free(got);
     free(expected);
     free(raw);
@@ -292,7 +281,8 @@ static void test_last(void **state) {
         http_free(&r);
     }
     int32_t tokens[N_CTX];
-    assert_true(metric("prompt_tokens_cached_total") == (double)(tokens_of(texts[0], tokens) - 1));
+    assert_true(case_metric(&c, "prompt_tokens_cached_total") ==
+                (double)(tokens_of(texts[0], tokens) - 1));
     case_stop(&c);
     c.options.pooling = SERVER_POOLING_MEAN;
     case_start(&c);
@@ -300,8 +290,9 @@ static void test_last(void **state) {
         http_reply r = http_post(&c, "/v1/embeddings", body);
         http_free(&r);
     }
-    assert_true(metric("prompt_tokens_cached_total") == 0);
-    assert_true(metric("prompt_tokens_total") == 2.0 * (double)tokens_of(texts[0], tokens));
+    assert_true(case_metric(&c, "prompt_tokens_cached_total") == 0);
+    assert_true(case_metric(&c, "prompt_tokens_total") ==
+                2.0 * (double)tokens_of(texts[0], tokens));
 }
 
 /* SERVER_POOLING_MODEL uses the pooling of the file. */
@@ -380,17 +371,17 @@ static void test_leaves(void **state) {
     snprintf(head, sizeof head,
              "POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %zu\r\n\r\n",
              strlen(body));
-    double before = metric("requests_total");
+    double before = case_metric(&c, "requests_total");
     int fd = socket_open(&c);
     socket_send(fd, head);
     socket_send(fd, body);
-    while (metric("requests_total") == before) {}
+    while (case_metric(&c, "requests_total") == before) {}
     close(fd);
     /* Waits until the server has noticed that the client left: between two inputs there is briefly
      * no sequence. */
-    while (metric("requests_left_total") == 0) {}
-    while (metric("requests_processing") + metric("requests_deferred") > 0) {}
-    assert_true(metric("requests_total") - before < 2000);
+    while (case_metric(&c, "requests_left_total") == 0) {}
+    while (case_metric(&c, "requests_processing") + case_metric(&c, "requests_deferred") > 0) {}
+    assert_true(case_metric(&c, "requests_total") - before < 2000);
     free(body);
 }
 

@@ -38,22 +38,11 @@ static int status_of(const char *method, const char *path, const char *headers, 
     return status;
 }
 
-static double metric(const char *name) {
-    char line[128];
-    http_reply r = http_ask(&c, "GET", "/metrics", NULL, NULL);
-    snprintf(line, sizeof line, "\npowerinfer_%s ", name);
-    const char *at = strstr(r.body, line);
-    assert_non_null(at);
-    double value = strtod(at + strlen(line), NULL);
-    http_free(&r);
-    return value;
-}
-
 /* Waits until a metric is at least (or at most) a value; fails after half a minute. */
 static void wait_for(const char *name, double value, bool least) {
     double end = clock_seconds() + 30;
     for (;;) {
-        double now = metric(name);
+        double now = case_metric(&c, name);
         if (least ? now >= value : now <= value) return;
         if (clock_seconds() > end) fail_msg("%s is %g", name, now);
         usleep(10000);
@@ -454,7 +443,7 @@ static void test_clients_that_leave(void **state) {
     wait_for("requests_left_total", 2, true);
     wait_for("requests_processing", 0, false);
     wait_for("requests_deferred", 0, false);
-    assert_true(metric("tokens_predicted_total") < 33 * 250);
+    assert_true(case_metric(&c, "tokens_predicted_total") < 33 * 250);
     case_stop(&c);
     c.options.n_slots = 4;
 }
@@ -491,7 +480,7 @@ static void test_pieces(void **state) {
     snprintf(body + strlen(body), 8, "]}");
     http_refused(&c, "/v1/completions", "{\"prompt\":[]}", 400);
     assert_int_equal(status_of("POST", "/v1/completions", NULL, body), 200);
-    double longest = metric("longest_prompt_piece");
+    double longest = case_metric(&c, "longest_prompt_piece");
     assert_true(longest > 0 && longest <= 64);
     close(fd);
     case_stop(&c);

@@ -137,17 +137,6 @@ static void *ask_some(void *arg) {
     return wrong;
 }
 
-static double metric(const char *name) {
-    char line[128];
-    http_reply r = http_ask(&c, "GET", "/metrics", NULL, NULL);
-    snprintf(line, sizeof line, "\npowerinfer_%s ", name);
-    const char *at = strstr(r.body, line);
-    if (!at) fail_msg("no %s", name);
-    double value = strtod(at + strlen(line), NULL);
-    http_free(&r);
-    return value;
-}
-
 static void check(bool lookup, bool model) {
     start(lookup, model);
     for (int i = 0; i < N_REQUESTS; i++) {
@@ -155,10 +144,10 @@ static void check(bool lookup, bool model) {
         assert_string_equal(text, plain[i]);
         free(text);
     }
-    double drafted = metric("tokens_drafted_total");
-    double right = metric("tokens_drafted_accepted_total");
+    double drafted = case_metric(&c, "tokens_drafted_total");
+    double right = case_metric(&c, "tokens_drafted_accepted_total");
     assert_true(right > 5 && right <= drafted);
-    assert_true(metric("decode_total") < metric("tokens_predicted_total"));
+    assert_true(case_metric(&c, "decode_total") < case_metric(&c, "tokens_predicted_total"));
     enum { N_CLIENTS = 3 };
     pthread_t threads[N_CLIENTS];
     for (int i = 0; i < N_CLIENTS; i++)
@@ -256,8 +245,8 @@ static void test_recurrent(void **state) {
         texts[i] = choices_of(&r);
         http_free(&r);
         if (i == 1) {
-            double right = metric("tokens_drafted_accepted_total");
-            assert_true(right > 0 && right < metric("tokens_drafted_total"));
+            double right = case_metric(&c, "tokens_drafted_accepted_total");
+            assert_true(right > 0 && right < case_metric(&c, "tokens_drafted_total"));
         }
         i == 0 ? case_stop(&c) : stop();
     }

@@ -440,17 +440,6 @@ static void test_ranges_refused(void **state) {
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
-static int64_t metric(const server_case *c, const char *name) {
-    char line[128];
-    http_reply r = http_ask(c, "GET", "/metrics", NULL, NULL);
-    snprintf(line, sizeof line, "\npowerinfer_%s ", name);
-    const char *at = strstr(r.body, line);
-    if (!at) fail_msg("no %s", name);
-    int64_t value = strtoll(at + strlen(line), NULL, 10);
-    http_free(&r);
-    return value;
-}
-
 static char *converse(const server_case *c, int who, const char *more, int64_t *cached) {
     char body[2048];
     snprintf(body, sizeof body,
@@ -486,8 +475,8 @@ static void run_conversations(uint64_t bytes, bool returns) {
     }
     free(converse(&c, 100, " One night", &cached)); /* the conversation goes on */
     assert_true(returns ? cached > 40 : cached < 16);
-    assert_int_equal(metric(&c, "prompt_tokens_restored_total") > 100, returns);
-    assert_int_equal(metric(&c, "prompt_store_bytes") > 0, returns);
+    assert_int_equal(case_metric(&c, "prompt_tokens_restored_total") > 100, returns);
+    assert_int_equal(case_metric(&c, "prompt_store_bytes") > 0, returns);
     for (int i = 0; i < PEOPLE; i++) free(first[i]);
     case_close(&c);
 }

@@ -308,17 +308,6 @@ static void test_tokens(void **state) {
 
 /* ---- grammars -------------------------------------------------------------------------------- */
 
-static int64_t metric(const char *name) {
-    char line[128];
-    http_reply r = http_ask(&c, "GET", "/metrics", NULL, NULL);
-    snprintf(line, sizeof line, "\npowerinfer_%s ", name);
-    const char *at = strstr(r.body, line);
-    if (!at) fail_msg("no %s", name);
-    int64_t value = strtoll(at + strlen(line), NULL, 10);
-    http_free(&r);
-    return value;
-}
-
 /* A repeated grammar or schema is not compiled again; the least recently used are evicted. */
 static void test_grammars_are_kept(void **state) {
     (void)state;
@@ -328,14 +317,15 @@ static void test_grammars_are_kept(void **state) {
         ",\"max_tokens\":3,\"json_schema\":{\"type\":\"integer\"}",
         ",\"max_tokens\":3,\"json_schema\":{\"type\":\"boolean\"}"};
     char other[128];
-    int64_t before = metric("grammars_compiled_total"), reused = metric("grammars_reused_total");
+    int64_t before = (int64_t)case_metric(&c, "grammars_compiled_total"),
+            reused = (int64_t)case_metric(&c, "grammars_reused_total");
     for (int i = 0; i < 3; i++) {
         char *first = complete(fields[i]);
-        assert_int_equal(metric("grammars_compiled_total"), before + i + 1);
-        assert_int_equal(metric("grammars_reused_total"), reused + i);
+        assert_int_equal(case_metric(&c, "grammars_compiled_total"), before + i + 1);
+        assert_int_equal(case_metric(&c, "grammars_reused_total"), reused + i);
         char *second = complete(fields[i]);
-        assert_int_equal(metric("grammars_compiled_total"), before + i + 1);
-        assert_int_equal(metric("grammars_reused_total"), reused + i + 1);
+        assert_int_equal(case_metric(&c, "grammars_compiled_total"), before + i + 1);
+        assert_int_equal(case_metric(&c, "grammars_reused_total"), reused + i + 1);
         assert_string_equal(first, second);
         free(first);
         free(second);
@@ -347,12 +337,12 @@ static void test_grammars_are_kept(void **state) {
         free(complete(other));
         if (i < MANY / 2) free(complete(fields[0])); /* used repeatedly, so it stays */
     }
-    assert_int_equal(metric("grammars_cached"), 64);
-    assert_int_equal(metric("grammars_compiled_total"), before + 3 + MANY);
+    assert_int_equal(case_metric(&c, "grammars_cached"), 64);
+    assert_int_equal(case_metric(&c, "grammars_compiled_total"), before + 3 + MANY);
     free(complete(fields[0]));
-    assert_int_equal(metric("grammars_compiled_total"), before + 3 + MANY);
+    assert_int_equal(case_metric(&c, "grammars_compiled_total"), before + 3 + MANY);
     free(complete(fields[1]));
-    assert_int_equal(metric("grammars_compiled_total"), before + 3 + MANY + 1);
+    assert_int_equal(case_metric(&c, "grammars_compiled_total"), before + 3 + MANY + 1);
 }
 
 int main(void) {
