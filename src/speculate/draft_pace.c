@@ -8,10 +8,11 @@
  * third. The guess is rather low, so that drafts are tried. */
 #define GUESSED_SHARE 0.125
 enum { FIRST_TIMES = 3 };
-/* The running mean weights a new time by a quarter, clamped to twice the old mean: one page fault
- * is no trend. */
-#define NEW_WEIGHT 0.25
-#define NEW_MOST   2.0
+/* The running mean weights a longer time by a quarter, clamped to twice the old mean: one page
+ * fault is no trend. Chance makes steps longer, not shorter, so a shorter time weighs more. */
+#define LONGER_WEIGHT  0.25
+#define SHORTER_WEIGHT 0.75
+#define NEW_MOST       2.0
 /* Steps after which a time is stale: contexts grow, machines get busy. */
 enum { FORGOTTEN_AFTER = 512 };
 /* The prior counts as so many tried tokens. */
@@ -33,8 +34,10 @@ void pace_time_add(pace_time *t, double seconds) {
         t->seconds = seconds;
     else if (t->n < FIRST_TIMES)
         t->seconds = fmin(t->seconds, seconds);
+    else if (seconds < t->seconds)
+        t->seconds += SHORTER_WEIGHT * (seconds - t->seconds);
     else
-        t->seconds += NEW_WEIGHT * (fmin(seconds, NEW_MOST * t->seconds) - t->seconds);
+        t->seconds += LONGER_WEIGHT * (fmin(seconds, NEW_MOST * t->seconds) - t->seconds);
     if (t->n < FIRST_TIMES) t->n++;
 }
 

@@ -15,8 +15,10 @@
 /* Kinds of drafts: look-ups of 2, 3, 4 to 7, 8 or more tokens; the draft model. */
 enum { KIND_NGRAMS, KIND_NGRAMS_LAST = 3, KIND_MODEL, KINDS };
 
-/* One step in PLAIN_EVERY has no drafts: its time is the reference for the others. */
-enum { PLAIN_EVERY = 128 };
+/* The time of a step without drafts is the reference for the others. PLAIN_STEPS such steps come
+ * after PLAIN_FIRST steps with drafts, then after twice as many each time, up to PLAIN_LAST: a
+ * program's first steps may be slow, while the system still moves its threads to cores. */
+enum { PLAIN_STEPS = 2, PLAIN_FIRST = 4, PLAIN_LAST = 128 };
 
 /* A draft of TRIED_TOKENS measures the time of the draft model, at first and after TRIED_AFTER
  * steps without it; meanwhile the time fades, so that the draft model is tried again. */
@@ -44,6 +46,8 @@ struct pi_speculator {
     bool repeats;   /* the model has recurrent layers */
     pace_costs costs;
     int32_t n_drafted_steps; /* since the last step without drafts */
+    int32_t plain_after;     /* drafted steps after which PLAIN_STEPS follow */
+    int32_t n_plain;         /* of these, steps that are left */
     int32_t n_model_idle;    /* steps since the draft model drafted */
 };
 
@@ -91,6 +95,7 @@ pi_status pi_speculator_create(const pi_speculator_options *options, pi_speculat
     pi_model_get_info(options->model, &info);
     s->repeats = info.recurrent;
     s->options = *options;
+    s->plain_after = PLAIN_FIRST;
     s->has_model = options->draft_model != NULL;
     status = create_texts(s, err);
     if (status == PI_OK && s->has_model) status = draft_model_create(&s->model, options, err);
@@ -229,8 +234,12 @@ static pi_status run_model(pi_speculator *s, int32_t n_jobs, pi_error *err) {
 
 pi_status pi_speculator_draft(pi_speculator *s, pi_draft *drafts, int32_t n, int32_t n_others,
                               pi_error *err) {
-    bool plain = s->options.n_min == 0 &&
-                 (!pace_knows(&s->costs, n + n_others) || s->n_drafted_steps >= PLAIN_EVERY);
+    if (s->n_drafted_steps >= s->plain_after) {
+        s->n_plain = PLAIN_STEPS;
+        if (s->plain_after < PLAIN_LAST) s->plain_after *= 2;
+    }
+    bool plain = s->options.n_min == 0 && (s->n_plain > 0 || !pace_knows(&s->costs, n + n_others));
+    if (s->n_plain > 0) s->n_plain--;
     int32_t n_jobs = 0, n_drafted = 0;
     pace_step at = {.n_tokens = n + n_others,
                     .n_expected = n + n_others,
