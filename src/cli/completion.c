@@ -1,5 +1,5 @@
-/* completion.c: completions for bash, zsh and fish: commands, their options, choices of options,
- * otherwise file names. */
+/* completion.c: completions for bash, zsh and fish: commands, their options, values of options:
+ * choices or file names. */
 #include "completion.h"
 
 #include <string.h>
@@ -28,6 +28,17 @@ static void print_quoted(FILE *out, const char *text, const char *escaped) {
             fputc(*text, out);
     }
 }
+
+static bool takes_file(const option *o) {
+    return o->argument && (strstr(o->argument, "FILE") || strcmp(o->argument, "DIR") == 0);
+}
+
+static void print_commands(FILE *out, const command *commands, size_t n) {
+    for (size_t i = 0; i < n; i++) fprintf(out, "%s%s", i ? " " : "", commands[i].name);
+}
+
+/* First arguments of the command `completion`. */
+static const char forms[] = "bash zsh fish man all";
 
 /* Options of every command that are not in the table. */
 static const char help_options[] = " -h --help";
@@ -60,8 +71,8 @@ void completion_bash(FILE *out) {
           "    if ((COMP_CWORD == 1)); then\n"
           "        COMPREPLY=($(compgen -W '",
           out);
-    for (size_t i = 0; i < n; i++) fprintf(out, "%s ", commands[i].name);
-    fputs("help --help --version' -- \"$cur\"))\n"
+    print_commands(out, commands, n);
+    fputs(" help --help --version' -- \"$cur\"))\n"
           "        return\n"
           "    fi\n"
           "    # --name=value arrives as three words\n"
@@ -76,9 +87,17 @@ void completion_bash(FILE *out) {
             if (option_table[k].commands & c->bit) print_names(out, &option_table[k], " ", "");
         fprintf(out, "%s'\n        case $prev in\n", help_options);
         bash_values(out, c);
+        if (c->bit == COMMAND_COMPLETION) {
+            fprintf(out, "        completion) values='%s' ;;\n        man) values='", forms);
+            print_commands(out, commands, n);
+            fputs("' ;;\n", out);
+        }
         fputs("        esac ;;\n", out);
     }
-    fputs("    esac\n"
+    fputs("    help) values='", out);
+    print_commands(out, commands, n);
+    fputs("' ;;\n"
+          "    esac\n"
           "    if [[ -n $values ]]; then\n"
           "        COMPREPLY=($(compgen -W \"$values\" -- \"$cur\"))\n"
           "    elif [[ $cur == -* ]]; then\n"
@@ -124,7 +143,7 @@ static void zsh_option(FILE *out, const option *o) {
             print_choices(out, o->choices);
             fputs(")", out);
         } else {
-            fputs("_files", out);
+            fputs(takes_file(o) ? "_files" : " ", out); /* a blank: only the description */
         }
     }
     fputs("' \\\n", out);
@@ -157,10 +176,18 @@ void completion_zsh(FILE *out) {
         fprintf(out, "    %s)\n        _arguments \\\n", commands[i].name);
         for (size_t k = 0; k < option_count; k++)
             if (option_table[k].commands & commands[i].bit) zsh_option(out, &option_table[k]);
-        fputs("            '(-h --help)'{-h,--help}'[list the options]' \\\n"
-              "            '*:file:_files' ;;\n",
-              out);
+        fputs("            '(-h --help)'{-h,--help}'[list the options]' \\\n", out);
+        if (commands[i].bit == COMMAND_COMPLETION) {
+            fprintf(out, "            '1:form:(%s)' \\\n            '2:command:(", forms);
+            print_commands(out, commands, n);
+            fputs(")' ;;\n", out);
+        } else {
+            fputs("            '*:file:_files' ;;\n", out);
+        }
     }
+    fputs("    help)\n        compadd ", out);
+    print_commands(out, commands, n);
+    fputs(" ;;\n", out);
     fputs("    esac\n"
           "}\n"
           "_powerinfer \"$@\"\n",
@@ -184,7 +211,7 @@ static void fish_option(FILE *out, const option *o, const command *commands, siz
         print_choices(out, o->choices);
         fputs("'", out);
     } else if (o->argument) {
-        fputs(" -r", out);
+        fputs(takes_file(o) ? " -r -F" : " -x", out);
     }
     fputs(" -d '", out);
     for (const char *c = o->help; *c; c++) {
@@ -207,5 +234,11 @@ void completion_fish(FILE *out) {
         }
         fputs("'\n", out);
     }
+    fprintf(out,
+            "complete -c powerinfer -n '__fish_seen_subcommand_from completion' -f -a '%s'\n"
+            "complete -c powerinfer -n '__fish_seen_subcommand_from help' -f -a '",
+            forms);
+    print_commands(out, commands, n);
+    fputs("'\n", out);
     for (size_t k = 0; k < option_count; k++) fish_option(out, &option_table[k], commands, n);
 }

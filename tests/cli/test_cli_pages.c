@@ -3,6 +3,7 @@
  * names its options. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -90,6 +91,9 @@ static void test_bash(void **state) {
     complete("powerinfer serve --cal", "");
     complete("powerinfer prepare --cal", "--calibration --calibration-tokens --calibration-window");
     complete("powerinfer run mod", "");
+    complete("powerinfer completion z", "zsh");
+    complete("powerinfer completion man quant", "quantize");
+    complete("powerinfer help quant", "quantize");
 }
 
 static void test_other_shells(void **state) {
@@ -110,7 +114,91 @@ static void test_other_shells(void **state) {
                             "run --max-l\"'"),
                          0);
         assert_contains("out", "--max-loss");
+        assert_int_equal(sh("HOME=$PWD fish -c 'source powerinfer.fish; complete -C \"powerinfer "
+                            "run -m powerinfer.f\"; complete -C \"powerinfer completion f\"'"),
+                         0);
+        assert_out("powerinfer.fish\nfish\n");
     }
+}
+
+/* Whether the name occurs in text[n] as a whole: names have letters, digits and dashes. */
+static bool has_name(const char *text, size_t n, const char *name) {
+    static const char part[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    size_t length = strlen(name);
+    for (size_t i = 0; i + length <= n; i++)
+        if (strncmp(text + i, name, length) == 0 && (i == 0 || !strchr(part, text[i - 1])) &&
+            (i + length == n || !strchr(part, text[i + length])))
+            return true;
+    return false;
+}
+
+/* Whether the section of `text` that begins with `start` (NULL: all) has the name. */
+static bool section_has(const char *text, const char *start, const char *end, const char *name) {
+    const char *from = start ? strstr(text, start) : text;
+    if (!from) return false;
+    const char *to = end ? strstr(from + 1, end) : NULL;
+    return has_name(from, to ? (size_t)(to - from) : strlen(from), name);
+}
+
+/* fish has a line per option, with the commands that have it. */
+static bool fish_has(const char *text, const char *command, const char *name) {
+    char words[64];
+    snprintf(words, sizeof words, " -%c %s ",
+             name[1] == '-' ? 'l'
+             : name[2]      ? 'o'
+                            : 's',
+             name + strspn(name, "-"));
+    for (const char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        const char *quote = strchr(line, '\''), *close = quote ? strchr(quote + 1, '\'') : NULL;
+        if (!close || close > end || !has_name(quote, (size_t)(close - quote), command)) continue;
+        const char *found = strstr(close, words);
+        if (found && found < end) return true;
+    }
+    return false;
+}
+
+static char *copy_of(const char *name) {
+    char *text = strdup(shell_read(name, NULL));
+    assert_non_null(text);
+    return text;
+}
+
+/* Every name of an option that --help lists is in all completions and in the man page. */
+static void test_every_option(void **state) {
+    (void)state;
+    int n = 0;
+    assert_int_equal(
+        sh("$PI completion bash >b && $PI completion zsh >z && $PI completion fish >f"), 0);
+    char *bash = copy_of("b"), *zsh = copy_of("z"), *fish = copy_of("f");
+    for (int i = 0; i < n_names; i++) {
+        char start[2][128];
+        snprintf(start[0], sizeof start[0], "\n    %.32s)\n        options='", names[i]);
+        snprintf(start[1], sizeof start[1], "\n    %.32s)\n        _arguments ", names[i]);
+        run("$PI completion man %s | tr -d '\\\\' >page", names[i]);
+        run("$PI %s --help | sed '/^Accepted for compatibility/,$d' >help", names[i]);
+        char *page = copy_of("page"), *help = copy_of("help");
+        for (char *line = help, *end; (end = strchr(line, '\n')); line = end + 1) {
+            char *at = line + strspn(line, " ");
+            *end = 0;
+            if (at == line || at - line > 6 || *at != '-') continue;
+            for (bool more = true; more && *at == '-'; n++) {
+                size_t length = strcspn(at, ", ");
+                more = at[length] == ',';
+                at[length] = 0;
+                if (!section_has(bash, start[0], ";;\n", at) ||
+                    !section_has(zsh, start[1], ";;\n", at) || !fish_has(fish, names[i], at) ||
+                    !section_has(page, NULL, NULL, at))
+                    fail_msg("%s %s: not in all pages", names[i], at);
+                at += length + 2;
+            }
+        }
+        free(page);
+        free(help);
+    }
+    free(bash);
+    free(zsh);
+    free(fish);
+    assert_true(n > 500);
 }
 
 /* Every page exists, has the contents of --help, and gives no warnings. */
@@ -190,9 +278,10 @@ static void test_sizes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_help),          cmocka_unit_test(test_bash),
-        cmocka_unit_test(test_other_shells),  cmocka_unit_test(test_man),
-        cmocka_unit_test(test_named_options), cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_help),         cmocka_unit_test(test_bash),
+        cmocka_unit_test(test_other_shells), cmocka_unit_test(test_every_option),
+        cmocka_unit_test(test_man),          cmocka_unit_test(test_named_options),
+        cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests(tests, setup, shell_teardown);
 }
