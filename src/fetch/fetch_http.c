@@ -8,6 +8,7 @@
 
 #include "affix.h"
 #include "ascii_case.h"
+#include "curl_late.h"
 #include "mem.h"
 
 void fetch_http_origin(const char *url, char *buf, size_t n_buf) {
@@ -62,6 +63,10 @@ typedef struct transfer {
 
 pi_status fetch_http_open(http_client **out, pi_error *err) {
     *out = NULL;
+#ifdef FETCH_OPENS_CURL
+    pi_status status = curl_late_open(err);
+    if (status != PI_OK) return status;
+#endif
     http_client *c = mem_calloc(1, sizeof *c);
     if (!c) return error_nomem(err, sizeof *c, "HTTP client");
     if (curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK) c->curl = curl_easy_init();

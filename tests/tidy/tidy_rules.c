@@ -76,6 +76,7 @@ static const library_header library_headers[] = {
     {"utf8proc.h", "src/template/template_unicode.c src/text/tokenizer_wordpiece.c"},
     {"microhttpd.h", "src/server/exchange.h src/server/http_access.h"},
     {"curl/curl.h", "src/fetch/fetch_http.c"},
+    {"curl/curl.h", "src/fetch/curl_late.c"},
     {"histedit.h", "src/cli/chat_input.c"},
     {"zlib.h", "src/gpu/driver/driver_images.c"},
     /* liburing lacks one call in the versions of some distributions. */
