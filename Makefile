@@ -10,6 +10,9 @@
 #   make test-gpu     runs the device tests on a real GPU [DEVICE=cuda] [UNDER=compute-sanitizer]
 #   make check-hip    compiles the GPU sources for every AMD family, with a current clang
 #   make fuzz         runs each fuzz target for FUZZ_SECONDS (60) under ASan + UBSan
+#   make deb          builds Debian packages in build-deb (docs/install.md); test-deb tests them in a chroot
+#   make zip          builds build-zip/powerinfer-linux-x86_64.zip; test-zip tests it in a chroot
+#   make recipes      fills in the recipes for Homebrew and winget in build-recipes URL=https://...
 #   make format | tidy | install [PREFIX=/usr/local] | clean
 
 MODEL        = models/novella-7m.q8_0.powerinfer.gguf
@@ -44,7 +47,7 @@ CTEST = ctest --output-on-failure --no-tests=error
 ARM_KERNELS = ^(kernel|ops|attention|engine_sparse|golden|novella)$$
 
 .PHONY: all configured deps gpu-deps test-deps run test test-kernels test-sanitize asan tsan test-arm test-cpus test-gpu \
-        check-hip fuzz format tidy install clean
+        check-hip fuzz format tidy install deb zip recipes test-deb test-zip clean
 
 all: gpu-deps configured
 	@! grep -qs '^PI_CUDA:STRING=later$$' build/CMakeCache.txt || \
@@ -152,5 +155,45 @@ tidy: test-deps
 install: all
 	cmake --install build --strip --prefix "$(PREFIX)"
 
+# Packages are linked with the protections of Debian's. AMD's kernels are built where such a GPU is;
+# HIP=on builds them for common ones.
+HIP = $(KERNELS)
+HARDENED = -Wl,-z,relro,-z,now
+package = $(call configure,release,$(1),-DPI_TESTS=OFF -DPI_CUDA=$(KERNELS) -DPI_HIP=$(HIP) \
+    -DCMAKE_EXE_LINKER_FLAGS=$(HARDENED) -DCMAKE_SHARED_LINKER_FLAGS=$(HARDENED) \
+    -DCMAKE_MODULE_LINKER_FLAGS=$(HARDENED) $(2))
+
+deb: gpu-deps
+	@scripts/install-deps.sh --packages
+	@$(call package,build-deb,-DCMAKE_INSTALL_PREFIX=/usr)
+	@$(call build,build-deb)
+	@scripts/make-deb.sh build-deb
+
+zip: gpu-deps
+	@scripts/install-deps.sh --packages
+	@$(call package,build-zip,-DPI_PORTABLE=ON)
+	@$(call build,build-zip) --target powerinfer powerinfer_pages
+	@scripts/make-zip.sh build-zip
+
+# For whoever publishes a release: URL is the folder with its files, HOMEPAGE the project's page.
+HOMEPAGE = $(URL)
+WINDOWS_ZIP = build-windows/powerinfer-windows-x86_64.zip
+SOURCE_NAME = powerinfer-$$(sed -n 's/^project(powerinfer VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
+recipes:
+	@mkdir -p build-recipes
+	@git archive --prefix=$(SOURCE_NAME)/ -o build-recipes/$(SOURCE_NAME).tar.gz HEAD
+	@scripts/make-recipes.sh "$(HOMEPAGE)" "$(URL)" build-recipes/$(SOURCE_NAME).tar.gz $(WINDOWS_ZIP) \
+	    build-recipes
+
+# As root: these tests make a fresh system in a folder.
+test-deb: deb
+	@scripts/install-deps.sh --test-packages
+	@scripts/test-deb.sh build-deb
+
+test-zip: zip
+	@scripts/install-deps.sh --test-packages
+	@scripts/test-zip.sh build-zip
+
 clean:
-	rm -rf build build-test build-kernels build-gpu build-debug build-asan build-tsan build-arm
+	rm -rf build build-test build-kernels build-gpu build-debug build-asan build-tsan build-arm \
+	    build-deb build-zip build-recipes

@@ -6,6 +6,8 @@
 #   scripts/install-deps.sh --tests   also for `make test`
 #   scripts/install-deps.sh --cpus    also for `make test-cpus`: an emulator of older CPUs
 #   scripts/install-deps.sh --kernels also for `make test-kernels`: the same
+#   scripts/install-deps.sh --packages       also for `make deb` and `make zip`
+#   scripts/install-deps.sh --test-packages  also for `make test-deb` and `make test-zip`
 #   scripts/install-deps.sh --arm     for `make test-arm`: a cross compiler, an emulator, and two
 #                                     libraries for arm64 (Debian and Ubuntu only)
 set -eu
@@ -15,14 +17,18 @@ arm=no
 emulator=no
 gpu=no
 kernels=no
+packages=no
+test_packages=no
 case "${1:-}" in
     --gpu) gpu=yes ;;
     --tests) tests=yes ;;
     --cpus) tests=yes emulator=yes ;;
     --kernels) tests=yes kernels=yes ;;
+    --packages) packages=yes ;;
+    --test-packages) packages=yes test_packages=yes ;;
     --arm) arm=yes emulator=yes ;;
     "") ;;
-    *) echo "usage: $0 [--gpu | --tests | --cpus | --kernels | --arm]" >&2; exit 2 ;;
+    *) echo "usage: $0 [--gpu | --tests | --cpus | --kernels | --packages | --test-packages | --arm]" >&2; exit 2 ;;
 esac
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -67,6 +73,8 @@ if have apt-get && have dpkg-query; then
     fi
     if [ "$tests" = yes ]; then
         want libcmocka-dev
+        have zsh || want zsh # they run the completions
+        have fish || want fish
         # The page is tested in a browser, which npm packages drive.
         ! have npm || have chromium || want chromium
         # The proxy example needs nginx; where installed services start at once, the owner decides.
@@ -76,6 +84,17 @@ if have apt-get && have dpkg-query; then
         [ "$arm" = yes ] || want liblapacke-dev # reference for the linear algebra
         have glpsol || want glpk-utils # exact solver, reference for placements
         have clang-format || have clang-format-14 || want clang-format
+    fi
+    if [ "$packages" = yes ]; then
+        want debhelper
+        have objdump || want binutils
+    fi
+    if [ "$test_packages" = yes ]; then
+        have lintian || want lintian
+        have debootstrap || want debootstrap
+        have unzip || want unzip
+        have openssl || want openssl
+        have curl || want curl
     fi
     # Releases that have the packages.
     [ "$gpu$kernels" = nono ] || has_library zlib || want zlib1g-dev
@@ -112,6 +131,11 @@ fi
 
 if [ "$arm" = yes ]; then
     echo "install-deps: cross-building for ARM is only set up for Debian and Ubuntu" >&2
+    exit 1
+fi
+
+if [ "$packages" = yes ]; then
+    echo "install-deps: packages can be built on Debian and Ubuntu only" >&2
     exit 1
 fi
 

@@ -18,7 +18,7 @@ set(model ${prefix}/share/powerinfer/models/novella-7m.q8_0.powerinfer.gguf)
 foreach(file bin/powerinfer include/powerinfer.h include/powerinfer_grammar.h include/powerinfer_status.h ${LIBDIR}/libpowerinfer.a ${LIBDIR}/libpowerinfer.so
         ${LIBDIR}/libpowerinfer.so.${VERSION} ${LIBDIR}/pkgconfig/powerinfer.pc
         share/powerinfer/models/novella-7m.q8_0.powerinfer.gguf
-        share/man/man1/powerinfer.1 share/man/man1/powerinfer-run.1
+        share/doc/powerinfer/install.md share/man/man1/powerinfer.1 share/man/man1/powerinfer-run.1
         share/bash-completion/completions/powerinfer share/zsh/site-functions/_powerinfer
         share/fish/vendor_completions.d/powerinfer.fish)
     if(NOT EXISTS "${prefix}/${file}")

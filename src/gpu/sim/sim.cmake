@@ -44,4 +44,5 @@ foreach(target IN LISTS targets)
         ${CMAKE_CURRENT_SOURCE_DIR}/hip ${GPU_FOLDERS})
     target_link_libraries(${target} PRIVATE Threads::Threads m)
 endforeach()
-install(TARGETS powerinfer_sim LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/powerinfer)
+install(TARGETS powerinfer_sim LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/powerinfer
+    COMPONENT development)
