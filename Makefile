@@ -13,6 +13,7 @@
 #   make deb          builds Debian packages in build-deb (docs/install.md); test-deb tests them in a chroot
 #   make zip          builds build-zip/powerinfer-linux-x86_64.zip; test-zip tests it in a chroot
 #   make recipes      fills in the recipes for Homebrew and winget in build-recipes URL=https://...
+#   make bindings     packages the bindings for Python and Node in build/bindings
 #   make format | tidy | install [PREFIX=/usr/local] | clean
 
 MODEL        = models/novella-7m.q8_0.powerinfer.gguf
@@ -47,7 +48,7 @@ CTEST = ctest --output-on-failure --no-tests=error
 ARM_KERNELS = ^(kernel|ops|attention|engine_sparse|golden|novella)$$
 
 .PHONY: all configured deps gpu-deps test-deps run test test-kernels test-sanitize asan tsan test-arm test-cpus test-gpu \
-        check-hip fuzz format tidy install deb zip recipes test-deb test-zip clean
+        check-hip fuzz bindings format tidy install deb zip recipes test-deb test-zip clean
 
 all: gpu-deps configured
 	@! grep -qs '^PI_CUDA:STRING=later$$' build/CMakeCache.txt || \
@@ -143,6 +144,9 @@ fuzz: test-deps
 	    echo "$$target"; \
 	    $(ASAN) $(UBSAN) $$target --seconds $(FUZZ_SECONDS) --seed $$(date +%s); \
 	done
+
+bindings: all
+	@scripts/package-bindings.sh build
 
 format:
 	@find src include tests examples -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' 2>/dev/null | xargs clang-format -i

@@ -81,6 +81,9 @@ if have apt-get && have dpkg-query; then
         have nginx || [ -d /run/systemd/system ] || want nginx-light
         have openssl || want openssl
         have curl || want curl
+        # The bindings: Python, with pip for its package. Node is the owner's choice.
+        have python3 || want python3
+        python3 -c 'import ensurepip, venv' 2>/dev/null || want python3-venv
         [ "$arm" = yes ] || want liblapacke-dev # reference for the linear algebra
         have glpsol || want glpk-utils # exact solver, reference for placements
         have clang-format || have clang-format-14 || want clang-format

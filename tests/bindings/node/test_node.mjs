@@ -356,6 +356,15 @@ test('closing in any order', async () => {
     assert.equal(result.tokens.length, 5);
 });
 
+test('a program that closes nothing ends', () => {
+    const text = `import * as pi from 'powerinfer';
+        const model = await pi.Model.open(${JSON.stringify(file)});
+        const context = await pi.Context.create(model, { device: pi.PI_DEVICE_CPU, n_threads: 4 });
+        const session = await pi.Session.create(context, 64);
+        await context.generate(session, { prompt: 'a', max_tokens: 20 });`;
+    for (let i = 0; i < 5; i++) execFileSync(process.execPath, ['--input-type=module', '-e', text]);
+});
+
 test('memory of 200 rounds', { skip: !fs.existsSync('/proc/self/statm') }, async () => {
     let before = 0;
     for (let i = 0; i < 220; i++) {
