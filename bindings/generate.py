@@ -274,7 +274,7 @@ class Python:
         if t.base in known.enums:
             base = t.base if result else "int"
         elif t.base in known.structs:
-            base = camel(t.base)
+            base = "Union[StopText, Text]" if t.base == "pi_stop_text" else camel(t.base)
         elif t.base in known.opaque or t.base == "tm":
             base = "Time" if t.base == "tm" else camel(t.base)
             return base
@@ -503,7 +503,7 @@ class Node:
             return "PowerInferError | null"
         base = {"bool": "boolean", "uint64_t": "Integer", "int64_t": "Integer"}.get(t.base, "number")
         if t.base in known.structs:
-            base = camel(t.base)
+            base = "(StopText | string)" if t.base == "pi_stop_text" else camel(t.base)
         elif t.base in known.opaque or t.base == "tm":
             return "Date" if t.base == "tm" else camel(t.base) + " | null"
         if t.pointers or t.dims:

@@ -383,7 +383,7 @@ export interface GenerateOptions {
     tokens?: Numbers;
     sampler?: Sampler | null;
     max_tokens?: number;
-    stops?: StopText[];
+    stops?: (StopText | string)[];
     keep_stop?: boolean;
     shift?: boolean;
     n_keep?: number;
@@ -423,7 +423,7 @@ export interface EmbedText {
 export interface GenerationOptions {
     sampler?: Sampler | null;
     max_tokens?: number;
-    stops?: StopText[];
+    stops?: (StopText | string)[];
     keep_stop?: boolean;
     visible?: Numbers;
 }

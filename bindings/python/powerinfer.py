@@ -41,8 +41,11 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char
                     c_void_p, cast)
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import (Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple,
-                    TypedDict, Union)
+from typing import (TYPE_CHECKING, Any, Callable, Deque, Dict, Generator, List, Mapping, Optional,
+                    Sequence, Tuple, TypedDict, Union)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Text = Union[str, bytes]
 Path = Union[str, bytes, "os.PathLike[str]"]
@@ -68,13 +71,11 @@ def _load(version: str) -> ctypes.CDLL:
     for name in names:
         if os.path.exists(os.path.join(folder, name)):
             return ctypes.CDLL(os.path.join(folder, name))
-    for name in names[:1] + [ctypes.util.find_library("powerinfer") or names[0]]:
-        try:
-            return ctypes.CDLL(name)
-        except OSError as error:
-            reason = error
-    raise ImportError("libpowerinfer was not found: %s: install it, or name its file in "
-                      "POWERINFER_LIBRARY" % reason)
+    try:
+        return ctypes.CDLL(ctypes.util.find_library("powerinfer") or names[0])
+    except OSError as error:
+        raise ImportError("libpowerinfer was not found: %s: install it, or name its file in "
+                          "POWERINFER_LIBRARY" % error) from None
 
 
 # ---- generated from include/*.h by bindings/generate.py ----
@@ -1034,7 +1035,7 @@ class GenerateOptions(TypedDict, total=False):
     tokens: "Sequence[int]"
     sampler: "Sampler"
     max_tokens: "int"
-    stops: "Sequence[StopText]"
+    stops: "Sequence[Union[StopText, Text]]"
     keep_stop: "bool"
     shift: "bool"
     n_keep: "int"
@@ -1075,7 +1076,7 @@ class EmbedText(TypedDict, total=False):
 class GenerationOptions(TypedDict, total=False):
     sampler: "Sampler"
     max_tokens: "int"
-    stops: "Sequence[StopText]"
+    stops: "Sequence[Union[StopText, Text]]"
     keep_stop: "bool"
     visible: "Sequence[int]"
 
@@ -1728,7 +1729,8 @@ class _Lock:
     by the garbage collector, waits in `pending` for the end of the call, not the collector."""
 
     def __init__(self) -> None:
-        self.lock, self.pending = threading.RLock(), deque()  # type: Any, Deque[Callable[[], None]]
+        self.lock = threading.RLock()
+        self.pending: Deque[Callable[[], None]] = deque()
 
     def acquire(self) -> None:
         self.lock.acquire()
@@ -1760,7 +1762,8 @@ class _Handle:
     def __init__(self, pointer: Any, destroy: Callable[[Any], None],
                  parents: Sequence["_Handle"], lock: Optional[_Lock], kept: Any = None):
         self.pointer, self.destroy, self.lock, self.kept = pointer, destroy, lock, kept
-        self.uses, self.parents = 1, []  # type: int, List[_Handle]
+        self.uses = 1
+        self.parents: List[_Handle] = []
         for parent in parents:
             self.parents.append(parent.use())
 
@@ -1819,7 +1822,7 @@ class _Held:
     """Keeps objects during a call, and other threads out of them."""
 
     def __init__(self, objects: Sequence[Any], exclusive: bool = True):
-        self.handles = []  # type: List[_Handle]
+        self.handles: List[_Handle] = []
         try:
             for o in objects:
                 self.handles.append((o._open() if isinstance(o, _Object) else o).use())
@@ -1936,7 +1939,7 @@ class _Call:
             return _floats(values)
         if element is c_char_p:
             values = [self.text(v) for v in values]
-        elif isinstance(element, type) and issubclass(element, _Struct):
+        elif hasattr(element, "_counts_"):  # a struct
             if element is pi_stop_text:
                 values = [{"text": v} if isinstance(v, (str, bytes)) else v for v in values]
             values = [self.struct(element, v) for v in values]
@@ -1967,6 +1970,7 @@ class _Call:
     def field(self, out: Any, name: str, types: Dict[str, Any], value: Any,
               values: Mapping[str, Any]) -> None:
         kind, count = types[name], out._counts_.get(name)
+        element, array = getattr(kind, "_type_", None), issubclass(kind, ctypes.Array)
         if isinstance(value, _Object):
             self.objects.append(value)
             value = value._open().pointer
@@ -1976,25 +1980,25 @@ class _Call:
                 setattr(out, count, len(value))
         elif kind is c_void_p:
             value = cast(self.text(value), c_void_p)
-        elif issubclass(kind, ctypes._CFuncPtr):
+        elif hasattr(kind, "_restype_"):
             value = self.callback(kind, value)
-        elif issubclass(kind, _Struct):
+        elif hasattr(kind, "_counts_"):
             self.struct(getattr(out, name), value)
             return
-        elif issubclass(kind, ctypes.Array):
-            if len(value) > kind._length_:
-                raise ValueError("%s: more than %d values" % (name, kind._length_))
+        elif array and len(value) > getattr(kind, "_length_"):
+            raise ValueError("%s: more than %d values" % (name, getattr(kind, "_length_")))
+        elif array:
             if "n_" + name in types and "n_" + name not in values:
                 setattr(out, "n_" + name, len(value))
             value = kind(*value)
-        elif issubclass(kind, ctypes._Pointer) and kind._type_ is tm:
+        elif element is tm:
             value = self.time(value)
-        elif issubclass(kind, ctypes._Pointer) and count:
-            value = self.array(kind._type_, value)
+        elif hasattr(kind, "contents") and count:
+            value = self.array(element, value)
             setattr(out, count, len(value))
             value = cast(value, kind)
-        elif issubclass(kind, ctypes._Pointer):
-            nested = self.options(kind._type_, value)
+        elif hasattr(kind, "contents"):
+            nested = self.options(element, value)
             self.kept.append(nested)
             value = ctypes.pointer(nested)
         setattr(out, name, value)
@@ -2069,7 +2073,7 @@ _libc.fclose.argtypes = (c_void_p,)
 class Model(_Object):
     """An opened GGUF file. Any number of threads may use it at once."""
 
-    def __init__(self, path: Path, **options: Any):
+    def __init__(self, path: Path, **options: Unpack[ModelOptions]):
         """Options: the fields of ModelOptions."""
         call = _Call()
         values = call.options(pi_model_options, options)
@@ -2077,7 +2081,7 @@ class Model(_Object):
                                  call.text(path), byref(values)))
 
     @classmethod
-    def open_memory(cls, data: bytes, **options: Any) -> "Model":
+    def open_memory(cls, data: bytes, **options: Unpack[ModelOptions]) -> "Model":
         """Opens the bytes of a file, which are copied."""
         call, model = _Call(), cls.__new__(cls)
         values = call.options(pi_model_options, options)
@@ -2154,7 +2158,7 @@ class Model(_Object):
 class Grammar(_Object):
     """A grammar for samplers of one model, from GBNF. Any number of threads may use it at once."""
 
-    def __init__(self, model: Model, gbnf: Text, **options: Any):
+    def __init__(self, model: Model, gbnf: Text, **options: Unpack[GrammarOptions]):
         """Options: the fields of GrammarOptions."""
         call, text = _Call(), _bytes(gbnf)
         values = call.options(pi_grammar_options, options)
@@ -2205,7 +2209,7 @@ class Grammar(_Object):
 class ChatTemplate(_Object):
     """The chat template of a model, or a given one. Any number of threads may use it at once."""
 
-    def __init__(self, model: Model, **options: Any):
+    def __init__(self, model: Model, **options: Unpack[ChatTemplateOptions]):
         """Options: the fields of ChatTemplateOptions."""
         call = _Call()
         values = call.options(pi_chat_template_options, options)
@@ -2240,7 +2244,7 @@ class ChatTemplate(_Object):
 class Sampler(_Object):
     """Turns logits into tokens."""
 
-    def __init__(self, model: Model, **options: Any):
+    def __init__(self, model: Model, **options: Unpack[SamplerOptions]):
         """Options: the fields of SamplerOptions."""
         call = _Call()
         values = call.options(pi_sampler_options, options)
@@ -2357,7 +2361,7 @@ class GeneratedText(Generated):
 class Context(_Object):
     """Working memory and worker threads of a model."""
 
-    def __init__(self, model: Model, **options: Any):
+    def __init__(self, model: Model, **options: Unpack[ContextOptions]):
         """Options: the fields of ContextOptions."""
         call = _Call()
         values = call.options(pi_context_options, options)
@@ -2401,10 +2405,11 @@ class Context(_Object):
         with _Held([self], exclusive=False) as (pointer,):
             pi_context_cancel(pointer)
 
-    def generate(self, session: "Session", **options: Any) -> GeneratedText:
+    def generate(self, session: "Session", **options: Unpack[GenerateOptions]) -> GeneratedText:
         """Continues a prompt. Options: the fields of GenerateOptions. `piece` gets every token."""
-        call, pieces, tokens = _Call(self, session), [], []  # type: Any, List[str], List[int]
-        given = options.get("piece")
+        call, given = _Call(self, session), options.get("piece")
+        pieces: List[str] = []
+        tokens: List[int] = []
 
         def piece(token: int, text: str) -> Optional[bool]:
             if token >= 0:
@@ -2417,7 +2422,8 @@ class Context(_Object):
         counts = {name: getattr(_plain(out), name) for name, *_ in pi_generated._fields_}
         return GeneratedText(text="".join(pieces), tokens=tokens, **counts)
 
-    def stream(self, session: "Session", **options: Any) -> Iterator[str]:
+    def stream(self, session: "Session",
+               **options: Unpack[GenerateOptions]) -> Generator[str, None, GeneratedText]:
         """Continues a prompt and yields its text in pieces; options as for generate. Closing the
         iterator stops. The generator's value is what generate returns."""
         texts: Any = queue.SimpleQueue()
@@ -2635,9 +2641,10 @@ class Session(_Object):
                    recurrent: Optional[bytes] = None) -> None:
         """Puts ranges, [{"data": get_range(...), "n_tokens": n}, ...], after the first `first`
         tokens. tokens: the ids of all ranges."""
-        if sum(r["n_tokens"] for r in ranges) != len(tokens):
+        given: List[Any] = list(ranges)
+        if sum(r["n_tokens"] for r in given) != len(tokens):
             raise ValueError("as many tokens as the ranges have are needed")
-        for r in ranges:
+        for r in given:
             if r["n_tokens"] < 0 or len(r["data"]) != self.range_bytes(r["n_tokens"]):
                 raise ValueError("the bytes of a range do not fit its n_tokens")
         if recurrent is not None and len(recurrent) != self.recurrent_bytes():
@@ -2698,7 +2705,7 @@ class Speculator(_Object):
         """Drafts for texts, [{"text": 0, "room": 16}, ...]: the tokens of each. A draft model that
         fails stores its error in draft_error."""
         for d in drafts:
-            self._check_text(d["text"])
+            self._check_text(d.get("text", 0))
         call = _Call(self, *self._samplers.values())
         values = call.array(pi_draft, drafts)
         with _Held(call.objects):
@@ -2756,7 +2763,7 @@ def devices(folder: Optional[Path] = None, machine: Optional[Path] = None) -> Li
     return [_plain(found[i]) for i in range(n)]
 
 
-def convert(directory: Path, out_path: Path, **options: Any) -> None:
+def convert(directory: Path, out_path: Path, **options: Unpack[ConvertOptions]) -> None:
     """Hugging Face folder to GGUF. Options: the fields of ConvertOptions."""
     call = _Call()
     values = call.options(pi_convert_options, options)
@@ -2768,7 +2775,8 @@ def quantize_type_name(name: str) -> Optional[str]:
     return _str(pi_quantize_type_name(_bytes(name))) or None
 
 
-def quantize(in_path: Path, out_path: Optional[Path], **options: Any) -> QuantizeResult:
+def quantize(in_path: Path, out_path: Optional[Path],
+             **options: Unpack[QuantizeOptions]) -> QuantizeResult:
     """GGUF to GGUF of another type. Options: the fields of QuantizeOptions."""
     call, out = _Call(), pi_quantize_result()
     values = call.options(pi_quantize_options, options)
@@ -2776,14 +2784,15 @@ def quantize(in_path: Path, out_path: Optional[Path], **options: Any) -> Quantiz
     return _plain(out)
 
 
-def imatrix(model_path: Path, text_path: Path, out_path: Path, **options: Any) -> None:
+def imatrix(model_path: Path, text_path: Path, out_path: Path,
+            **options: Unpack[ImatrixOptions]) -> None:
     """Importance matrix of a model. Options: the fields of ImatrixOptions."""
     call = _Call()
     values = call.options(pi_imatrix_options, options)
     call.run(pi_imatrix, _bytes(model_path), _bytes(text_path), _bytes(out_path), byref(values))
 
 
-def prepare(in_path: Path, out_path: Path, **options: Any) -> PrepareResult:
+def prepare(in_path: Path, out_path: Path, **options: Unpack[PrepareOptions]) -> PrepareResult:
     """Prepares a model for sparse FFNs. Options: the fields of PrepareOptions."""
     call, out = _Call(), pi_prepare_result()
     values = call.options(pi_prepare_options, options)
@@ -2791,14 +2800,14 @@ def prepare(in_path: Path, out_path: Path, **options: Any) -> PrepareResult:
     return _plain(out)
 
 
-def prepare_undo(in_path: Path, out_path: Path, **options: Any) -> None:
+def prepare_undo(in_path: Path, out_path: Path, **options: Unpack[PrepareOptions]) -> None:
     """Restores an ordinary GGUF. Options: the fields of PrepareOptions."""
     call = _Call()
     values = call.options(pi_prepare_options, options)
     call.run(pi_prepare_undo, _bytes(in_path), _bytes(out_path), byref(values))
 
 
-def tune(in_path: Path, out_path: Path, **options: Any) -> TuneResult:
+def tune(in_path: Path, out_path: Path, **options: Unpack[TuneOptions]) -> TuneResult:
     """The fastest settings on this machine. Options: the fields of TuneOptions."""
     call, out = _Call(), pi_tune_result()
     values = call.options(pi_tune_options, options)
@@ -2806,21 +2815,21 @@ def tune(in_path: Path, out_path: Path, **options: Any) -> TuneResult:
     return _plain(out)
 
 
-def synth(out_path: Path, **options: Any) -> None:
+def synth(out_path: Path, **options: Unpack[SynthOptions]) -> None:
     """A model with random weights. Options: the fields of SynthOptions."""
     call = _Call()
     values = call.options(pi_synth_options, options)
     call.run(pi_synth, _bytes(out_path), byref(values))
 
 
-def inspect(path: Path, **options: Any) -> str:
+def inspect(path: Path, **options: Unpack[InspectOptions]) -> str:
     """A description of a GGUF file. Options: the fields of InspectOptions."""
     call = _Call()
     values = call.options(pi_inspect_options, options)
     return _written(call, pi_inspect, _bytes(path), byref(values))
 
 
-def place(path: Optional[Path], **options: Any) -> str:
+def place(path: Optional[Path], **options: Unpack[PlaceOptions]) -> str:
     """The placement of a model on a machine. Options: the fields of PlaceOptions."""
     call = _Call()
     values = call.options(pi_place_options, options)
@@ -2832,7 +2841,7 @@ def template_name(index: int) -> Optional[str]:
     return _str(pi_template_name(index)) or None
 
 
-def template(request: Union[Text, Mapping[str, Any]], **options: Any) -> str:
+def template(request: Union[Text, Mapping[str, Any]], **options: Unpack[TemplateOptions]) -> str:
     """The prompt for a chat request. Options: the fields of TemplateOptions."""
     call = _Call()
     text = _bytes(json.dumps(request) if isinstance(request, Mapping) else request)
@@ -2840,7 +2849,7 @@ def template(request: Union[Text, Mapping[str, Any]], **options: Any) -> str:
     return _written(call, pi_template, text, len(text), byref(values))
 
 
-def bench(model: Model, **options: Any) -> BenchReport:
+def bench(model: Model, **options: Unpack[BenchOptions]) -> BenchReport:
     """Times prefill and decode. Options: the fields of BenchOptions."""
     call, out = _Call(model), pi_bench_report()
     values = call.options(pi_bench_options, options)
@@ -2848,7 +2857,8 @@ def bench(model: Model, **options: Any) -> BenchReport:
     return _plain(out)
 
 
-def perplexity(model: Model, text: Optional[Text], **options: Any) -> PerplexityReport:
+def perplexity(model: Model, text: Optional[Text],
+               **options: Unpack[PerplexityOptions]) -> PerplexityReport:
     """Perplexity of a text. Options: the fields of PerplexityOptions."""
     call, out = _Call(model), pi_perplexity_report()
     data = None if text is None else _bytes(text)

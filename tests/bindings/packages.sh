@@ -47,7 +47,7 @@ with open("/proc/self/maps") as f:
 assert loaded and all(path.startswith(sys.prefix) for path in loaded), loaded
 print(len(loaded), "libraries from the wheel")
 CHECK
-    said=$(echo "Tell me of the sea." | venv/bin/python "$top/bindings/python/examples/chat.py" "$model")
+    said=$(echo "Tell me of the sea." | venv/bin/python "$top/bindings/python/examples/chat.py" "$model" 60)
     [ "${#said}" -gt 20 ] || { echo "the example in Python wrote: $said"; exit 1; }
     venv/bin/python "$top/bindings/python/examples/chat.py" nothing.gguf 2>message && exit 1
     grep -q nothing.gguf message
@@ -74,7 +74,7 @@ console.log(loaded.size, 'libraries from the package');
 CHECK
     node loaded.mjs
     example=node_modules/powerinfer/examples/chat.mjs
-    said=$(echo "Tell me of the sea." | node $example "$model")
+    said=$(echo "Tell me of the sea." | node $example "$model" 60)
     [ "${#said}" -gt 20 ] || { echo "the example for Node wrote: $said"; exit 1; }
     node $example nothing.gguf 2>message && exit 1
     grep -q nothing.gguf message

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -366,6 +367,10 @@ class Errors(WithModel):
         with self.assertRaises(pi.Error) as raised:
             pi.Model(MODEL, no_mmap=True, progress=lambda stage, fraction: False)
         self.assertEqual(raised.exception.status, pi.PI_ERR_CANCELLED)
+        self.session.rewind(0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
+        with self.assertRaises(KeyboardInterrupt):  # Ctrl-C
+            self.generate(piece=lambda token, text: signal.raise_signal(signal.SIGINT))
         self.session.rewind(0)
         self.assertEqual(self.generate().n_tokens, 24)  # the context is as good as before
 

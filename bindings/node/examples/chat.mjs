@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/* A conversation in the terminal: chat.mjs MODEL.gguf
+/* A conversation in the terminal: chat.mjs MODEL.gguf [TOKENS OF AN ANSWER]
  *
  * The chat template turns the whole conversation into a prompt each time, and the session keeps the
  * tokens that it has evaluated already. Ctrl-C stops an answer, Ctrl-D ends the program. */
@@ -22,7 +22,8 @@ function tokenize(model, prompt) {
     return model.tokenize(prompt, pi.PI_TOKENIZE_SPECIAL | pi.PI_TOKENIZE_BOS);
 }
 
-async function main(file) {
+/* max_tokens -1: until the answer ends. */
+async function main(file, max_tokens = -1) {
     const model = await pi.Model.open(file);
     const context = await pi.Context.create(model);
     const session = await pi.Session.create(context, Math.min(model.get_info().n_ctx_train, 4096));
@@ -49,6 +50,7 @@ async function main(file) {
         try {
             await context.generate(session, {
                 tokens,
+                max_tokens: Number(max_tokens),
                 signal: stop.signal,
                 piece(token, text) {
                     answer.push({ token, text });
@@ -67,12 +69,12 @@ async function main(file) {
     }
 }
 
-if (process.argv.length !== 3) {
-    console.error('usage: chat.mjs MODEL.gguf');
+if (process.argv.length !== 3 && process.argv.length !== 4) {
+    console.error('usage: chat.mjs MODEL.gguf [TOKENS]');
     process.exit(2);
 }
 try {
-    await main(process.argv[2]);
+    await main(...process.argv.slice(2));
 } catch (error) {
     console.error(error.message);
     process.exitCode = 1;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A conversation in the terminal: chat.py MODEL.gguf
+"""A conversation in the terminal: chat.py MODEL.gguf [TOKENS OF AN ANSWER]
 
 The chat template turns the whole conversation into a prompt each time, and the session keeps the
 tokens that it has evaluated already. Ctrl-C stops an answer, Ctrl-D ends the program."""
@@ -26,9 +26,10 @@ def tokenize(model, prompt):
 
 
 def main():
-    if len(sys.argv) != 2:
-        print("usage: chat.py MODEL.gguf", file=sys.stderr)
+    if len(sys.argv) not in (2, 3):
+        print("usage: chat.py MODEL.gguf [TOKENS]", file=sys.stderr)
         return 2
+    max_tokens = int(sys.argv[2]) if len(sys.argv) > 2 else -1  # -1: until the answer ends
     try:
         model = pi.Model(sys.argv[1])
         context = pi.Context(model)
@@ -55,7 +56,7 @@ def main():
             same += 1
         session.rewind(session.rewind_point(same))
         try:
-            context.generate(session, tokens=tokens, piece=piece)
+            context.generate(session, tokens=tokens, max_tokens=max_tokens, piece=piece)
         except KeyboardInterrupt:
             pass
         except pi.Error as error:
