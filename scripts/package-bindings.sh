@@ -1,12 +1,14 @@
 #!/bin/sh
 # Packages the bindings: a wheel for Python and an npm package for Node, each with the shared library
 # and the libraries that it needs. scripts/package-bindings.sh [BUILD FOLDER [OUTPUT FOLDER]]; the
-# build folder needs the target powerinfer_shared.
+# build folder needs the target powerinfer_shared. For Linux.
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build}
 out=${2:-$build/bindings}
-command -v python3 >/dev/null 2>&1 || { echo "package-bindings: there is no python3" >&2; exit 1; }
+for tool in python3 ldd; do
+    command -v $tool >/dev/null 2>&1 || { echo "package-bindings: there is no $tool" >&2; exit 1; }
+done
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 cmake --install "$build" --component runtime --strip --prefix "$stage" >/dev/null

@@ -446,14 +446,14 @@ async function structArray(struct, n, use) {
 
 /* An opened GGUF file. */
 export class Model extends Native {
-    static open(file, options) {
+    static async open(file, options) {
         const call = new Call();
         const values = call.options('pi_model_options', options);
         return call.create(Model, 'pi_model_open', 'pi_model_close', [], null, file, values);
     }
 
     /* Opens the bytes of a file, which are copied. */
-    static open_memory(data, options) {
+    static async open_memory(data, options) {
         const call = new Call();
         const values = call.options('pi_model_options', { ...options, no_mmap: true });
         return call.create(Model, 'pi_model_open_memory', 'pi_model_close', [], null,
@@ -525,7 +525,7 @@ export class Model extends Native {
 /* A grammar for samplers of one model. */
 export class Grammar extends Native {
     /* From GBNF. */
-    static create(model, gbnf, options = {}) {
+    static async create(model, gbnf, options = {}) {
         const call = new Call();
         const values = call.options('pi_grammar_options', options);
         const data = Buffer.from(gbnf);
@@ -534,7 +534,7 @@ export class Grammar extends Native {
     }
 
     /* From a JSON Schema, as text or object. */
-    static from_schema(model, schema) {
+    static async from_schema(model, schema) {
         const data = request(schema);
         return new Call().create(Grammar, 'pi_grammar_from_schema', 'pi_grammar_free', [model], null,
                                  model, data, data.length);
@@ -575,7 +575,7 @@ export class Grammar extends Native {
 
 /* The chat template of a model, or a given one. */
 export class ChatTemplate extends Native {
-    static create(model, options = {}) {
+    static async create(model, options = {}) {
         const call = new Call();
         const values = call.options('pi_chat_template_options', options);
         return call.create(ChatTemplate, 'pi_chat_template_create', 'pi_chat_template_free', [model],
@@ -936,7 +936,7 @@ function inRange(index, count, what) {
 
 /* One sequence of tokens: its KV cache and position. */
 export class Session extends Native {
-    static create(context, n_ctx) {
+    static async create(context, n_ctx) {
         return new Call().create(Session, 'pi_session_create', 'pi_session_destroy', [context],
                                  open(context).lock, context, n_ctx);
     }
@@ -1174,19 +1174,19 @@ export const tune = (file, out, options = {}) =>
 export const synth = (out, options = {}) => tool('pi_synth', [out], 'pi_synth_options', options);
 
 /* A description of a GGUF file. */
-export function inspect(file, options = {}) {
+export async function inspect(file, options = {}) {
     const call = new Call();
     return call.written('pi_inspect', [file, call.options('pi_inspect_options', options)]);
 }
 
 /* The placement of a model on a machine. */
-export function place(file, options = {}) {
+export async function place(file, options = {}) {
     const call = new Call();
     return call.written('pi_place', [file, call.options('pi_place_options', options)]);
 }
 
 /* The prompt for a chat request. */
-export function template(value, options = {}) {
+export async function template(value, options = {}) {
     const call = new Call();
     const data = request(value);
     return call.written('pi_template', [data, data.length,
@@ -1205,7 +1205,7 @@ export async function bench(model, options = {}) {
 }
 
 /* Perplexity of a text. */
-export function perplexity(model, string, options = {}) {
+export async function perplexity(model, string, options = {}) {
     const data = string === null ? null : Buffer.from(string);
     return tool('pi_perplexity', [model, data, data ? data.length : 0], 'pi_perplexity_options',
                 options, 'pi_perplexity_report');
