@@ -50,8 +50,7 @@ static const struct {
     {"LLAMA_ARG_UBATCH", "--ubatch-size"},
 };
 
-/* Writes the option that a variable of llama.cpp sets: "--ctx-size". False: not such a variable. */
-static bool name_llama_option(const char *variable, size_t n, char word[OPTION_NAME_BYTES]) {
+bool option_llama_name(const char *variable, size_t n, char word[OPTION_NAME_BYTES]) {
     static const char prefix[] = "LLAMA_ARG_";
     size_t n_prefix = strlen(prefix);
     for (size_t i = 0; i < sizeof llama_variables / sizeof *llama_variables; i++) {
@@ -126,7 +125,7 @@ static pi_status read_llama_environment(cli_options *out, uint32_t command, pi_e
         char variable[OPTION_NAME_BYTES], word[OPTION_NAME_BYTES];
         size_t n = strcspn(*at, "=");
         if (n >= sizeof variable || !(*at)[n] || !(*at)[n + 1]) continue;
-        if (!name_llama_option(*at, n, word)) continue;
+        if (!option_llama_name(*at, n, word)) continue;
         snprintf(variable, sizeof variable, "%.*s", (int)n, *at);
         status = read_llama_variable(out, command, variable, word, *at + n + 1, err);
     }

@@ -457,7 +457,9 @@ const option option_table[] = {
         .help = "key that requests must carry (Authorization: Bearer KEY, or x-api-key); several "
                 "keys: separated by commas, or repeat the option"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, api_key_file, NAMES("api-key-file", NULL), .argument = "FILE",
-        .llama = EVERYWHERE, .help = "read keys from FILE, one per line"),
+        .llama = EVERYWHERE,
+        .help = "read keys from FILE, one per line; settings may follow a key: name=TEXT rpm=N "
+                "tpm=N (requests and tokens per minute) concurrent=N share=X priority=N"),
     ROW(FLAG, COMMAND, COMMAND_SERVE, isolate_keys, NAMES("isolate-keys", NULL),
         .help = "share prompt caches and compiled grammars only among requests with the same key: "
                 "response times tell no key what others asked"),
@@ -475,6 +477,27 @@ const option option_table[] = {
     ROW(TEXT, COMMAND, COMMAND_SERVE, alias, NAMES("alias", "a"), .argument = "NAME",
         .llama = EVERYWHERE, .llama_note = "one name",
         .help = "name of the model for clients (default: the file's name)"),
+    ROW(TEXTS, COMMAND, COMMAND_SERVE, models, NAMES("models", NULL), .argument = "DIR|FILE",
+        .aliases = {"--models-dir", "--models-preset"}, .llama = EVERYWHERE,
+        .llama_note = "downloads are not listed",
+        .help = "serve several models, which are loaded when requests name them: all GGUF files of "
+                "a folder, or those of a list, which also sets options of each; may be repeated"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, models_max, NAMES("models-max", NULL), .argument = "N",
+        .standard = "4", RANGE(0, 1024), .llama = EVERYWHERE,
+        .help = "with --models: maximum number of loaded models; the least recently used one is "
+                "unloaded for another; 0: no limit"),
+    ROW(SIZE, COMMAND, COMMAND_SERVE, models_memory, NAMES("models-memory", NULL),
+        .argument = "SIZE", RANGE(0, MAX_FLOAT),
+        .help = "with --models: maximum size of the loaded models' files together, in GiB or with "
+                "a unit; 0: no limit (default: the memory that is free at the start)"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, models_idle, NAMES("models-idle", NULL), .argument = "S",
+        .aliases = {"--sleep-idle-seconds"}, .standard = "-1", RANGE(-1, MAX_TOKENS),
+        .llama = EVERYWHERE,
+        .help = "unload a model after S seconds without a request; the next one loads it again; "
+                "-1: never"),
+    ROW(FLAG, COMMAND, COMMAND_SERVE, log_json, NAMES("log-json", NULL),
+        .help = "write a line of JSON for each request to standard error: id, route, model, name "
+                "of the key, status, tokens, times"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, metrics_prefix, NAMES("metrics-prefix", NULL),
         .argument = "PREFIX", .standard = "powerinfer_",
         .help = "prefix of all names in GET /metrics; \"llamacpp:\" gives the names of llama.cpp"),

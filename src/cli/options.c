@@ -674,7 +674,7 @@ static pi_status read_option(cli_options *out, uint32_t command, const char *nam
 
 parse_result options_parse(cli_options *out, uint32_t command, const char *name,
                            int max_positionals, int argc, char *const *argv, pi_error *err) {
-    *out = (cli_options){.n_positionals = 0};
+    *out = (cli_options){.words = argv, .n_words = argc};
     assert(max_positionals <= OPTION_MAX_POSITIONALS);
     if (read_defaults(out, command, err) != PI_OK) return PARSE_WRONG;
     if (option_read_environment(out, command, err) != PI_OK) return PARSE_WRONG;

@@ -198,8 +198,11 @@ typedef struct cli_options {
     int64_t reasoning_format;                              /* option_reasoning_format */
     option_texts api_keys, cors_origins;
     const char *api_key_file;
-    bool isolate_keys;
+    bool isolate_keys, log_json;
     const char *ssl_key_file, *ssl_cert_file;
+    option_texts models; /* folders and lists */
+    int64_t models_max, models_idle;
+    double models_memory;
 
     option_variant variants[OPTION_MAX_VARIANTS]; /* in the order they were typed */
     int n_variants;
@@ -208,6 +211,8 @@ typedef struct cli_options {
 
     const char *positionals[OPTION_MAX_POSITIONALS];
     int n_positionals;
+    char *const *words; /* [n_words] that were parsed: argv behind the command */
+    int n_words;
     char machine[OPTION_PATH_BYTES]; /* file for the results of `place --measure`; "": none */
     char history[OPTION_PATH_BYTES]; /* file for the lines typed in chats; "": none */
     /* Folders of downloads, "": none; the hub's URL, NULL: Hugging Face. */
@@ -349,6 +354,10 @@ bool option_is_opposite(const option *o, const char *word);
 void option_mark(uint64_t bits[OPTION_MARK_WORDS], const option *o);
 /* Adds an option without effect to `idle`, once. */
 void option_add_idle(cli_options *out, const char *word);
+
+/* Writes the option that a variable of llama.cpp sets: "LLAMA_ARG_CTX_SIZE" gives "--ctx-size".
+ * False: not such a variable. */
+bool option_llama_name(const char *variable, size_t n, char word[OPTION_NAME_BYTES]);
 
 /* Fills `out` from the environment. PI_ERR_ARG: a variable has an invalid value. */
 pi_status option_read_environment(cli_options *out, uint32_t command, pi_error *err);

@@ -14,11 +14,25 @@ enum { MAX_CHOICES = 128, STREAM_BLOCK = 16 << 10 };
 
 /* ---- creation and destruction ---------------------------------------------------------------- */
 
+/* Takes the tokens of all sequences from the key's tokens per minute. */
+static void charge(const server_call *c) {
+    int64_t n = 0;
+    os_mutex *lock = scheduler_lock(c->served->scheduler);
+    os_mutex_lock(lock);
+    for (int i = 0; i < c->n_choices; i++) {
+        const sequence *q = c->choices[i].q;
+        n += q->n_fed + (int64_t)(q->n_tokens - q->n_echo);
+    }
+    os_mutex_unlock(lock);
+    limiter_charge(c->server->limiter, c->key, n);
+}
+
 static void free_call(server_call *c) {
     if (!c) return;
+    charge(c);
     for (int i = 0; i < c->n_choices; i++) {
         answer_choice *k = &c->choices[i];
-        scheduler_release(c->server->scheduler, k->q);
+        scheduler_release(c->served->scheduler, k->q);
         message_free(&k->message);
         mem_free(k->tokens);
         mem_free(k->tops);
@@ -31,6 +45,7 @@ static void free_call(server_call *c) {
     if (c->events) (void)os_stream_close(c->events);
     bytes_free(&c->out);
     mem_free(c->choices);
+    registry_release(c->server->registry, c->served);
     mem_free(c);
 }
 
@@ -40,10 +55,14 @@ server_call *call_create(exchange *x, const dialect *d, const char *id, params *
         params_free(p);
         return NULL;
     }
+    registry_retain(x->server->registry, x->served);
     *c = (server_call){.server = x->server,
+                       .served = x->served,
+                       .exchange = x,
                        .dialect = d,
                        .connection = x->connection,
                        .owner = http_owner(x),
+                       .key = x->key,
                        .params = *p,
                        .created = (int64_t)time(NULL)};
     os_condition_init(&c->news);
@@ -54,7 +73,7 @@ server_call *call_create(exchange *x, const dialect *d, const char *id, params *
         return NULL;
     }
     snprintf(c->id, sizeof c->id, "%s%016llx", id, (unsigned long long)rng_entropy());
-    snprintf(c->model, sizeof c->model, "%s", x->server->options.model_name);
+    snprintf(c->model, sizeof c->model, "%s", x->served->options.model_name);
     return c;
 }
 
@@ -70,9 +89,8 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
                                int index, pi_error *err) {
     pi_sampler_options sampling = c->params.sampling;
     if (c->grammar) sampling.grammar = c->grammar;
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-        c->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    q->model = c->server->options.model;
+    http_label_sequence(c->exchange, q);
+    q->model = c->served->options.model;
     q->prompt = mem_calloc(n, sizeof *q->prompt);
     if (!q->prompt) return error_nomem(err, n * sizeof *q->prompt, "prompt");
     memcpy(q->prompt, tokens, n * sizeof *tokens);
@@ -86,8 +104,6 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
     q->echo = c->params.echo;
     q->echo_bytes = c->echo_bytes;
     q->reuse = c->params.cache_prompt && !(q->echo && q->n_top >= 0);
-    q->owner = c->owner;
-    q->fd = info ? info->connect_fd : -1;
     q->news = &c->news;
     if (sampling.seed != UINT64_MAX) sampling.seed += (uint64_t)index;
     pi_status status = params_add_stops(&c->params, q, err);
@@ -98,8 +114,8 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
                                         .max_tokens = q->max_tokens,
                                         .stops = q->stops,
                                         .n_stops = q->n_stops,
-                                        .visible = c->server->marks,
-                                        .n_visible = shows_marks ? c->server->n_marks : 0};
+                                        .visible = c->served->marks,
+                                        .n_visible = shows_marks ? c->served->n_marks : 0};
     if (status == PI_OK) status = pi_generation_create(q->model, &text, &q->generation, err);
     for (size_t i = 0; i < n && status == PI_OK && q->echo && q->n_top < 0; i++)
         sequence_echo(q, NAN, NULL);
@@ -107,7 +123,7 @@ static pi_status fill_sequence(server_call *c, sequence *q, const int32_t *token
 }
 
 pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_error *err) {
-    const server_options *o = &c->server->options;
+    const served_options *o = &c->served->options;
     pi_status status = PI_OK;
     if (c->n_choices + c->params.n > MAX_CHOICES)
         status = error_set(err, PI_ERR_ARG, "more than %d choices of all prompts", MAX_CHOICES);
@@ -127,8 +143,8 @@ pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_e
         c->n_choices++;
         status = fill_sequence(c, q, tokens, n_tokens, i, err);
         if (status != PI_OK || !c->params.neurons) continue;
-        k->neurons = neurons_create(c->server->info.n_layer);
-        q->neurons = neurons_create(c->server->info.n_layer);
+        k->neurons = neurons_create(c->served->info.n_layer);
+        q->neurons = neurons_create(c->served->info.n_layer);
         if (!k->neurons || !q->neurons) status = error_nomem(err, sizeof(neuron_layer), "neurons");
     }
     mem_free(tokens);
@@ -201,10 +217,12 @@ static bool all_ended(const server_call *c) {
 static unsigned find_failure(const server_call *c, const char **message) {
     for (int i = 0; i < c->n_choices; i++) {
         const answer_choice *k = &c->choices[i];
-        *message = k->finish == FINISH_SHUTDOWN ? "the server is shutting down"
-                   : k->finish == FINISH_GONE   ? HTTP_GONE
-                                                : k->error.message;
+        *message = k->finish == FINISH_SHUTDOWN  ? "the server is shutting down"
+                   : k->finish == FINISH_GONE    ? HTTP_GONE
+                   : k->finish == FINISH_TIMEOUT ? HTTP_LATE
+                                                 : k->error.message;
         if (k->finish == FINISH_SHUTDOWN) return 503;
+        if (k->finish == FINISH_TIMEOUT) return 504;
         /* A grammar can prove too ambiguous while the text is generated. */
         if (k->finish == FINISH_ERROR) return k->error.status == PI_ERR_LIMIT ? 400 : 500;
         if (k->finish == FINISH_GONE) return 400;
@@ -223,6 +241,18 @@ call_usage call_get_usage(const server_call *c) {
         u.cached += k->n_cached;
     }
     return u;
+}
+
+/* Notes for the log what the request has used so far. */
+static void record(server_call *c) {
+    request_record *r = &c->exchange->record;
+    const call_usage u = call_get_usage(c);
+    const sequence_times *t = &c->choices[0].times;
+    r->prompt_tokens = u.prompt;
+    r->cached_tokens = u.cached;
+    r->generated_tokens = u.generated;
+    if (t->started > 0) r->queue_seconds = t->started - t->queued;
+    if (t->first_token > 0) r->first_token_seconds = t->first_token - t->queued;
 }
 
 static double per_second(double n, double seconds) {
@@ -279,7 +309,7 @@ static void write_neurons(server_call *c, answer_choice *k) {
     if (!k->neurons || k->neurons->n_ubatches == 0) return;
     json_writer *w = call_event(c, "powerinfer");
     json_put_int(w, "index", k->index);
-    neurons_write(k->neurons, c->server->info.weight_bytes, w);
+    neurons_write(k->neurons, c->served->info.weight_bytes, w);
     call_event_end(c);
     k->neurons->n_ubatches = 0;
 }
@@ -298,7 +328,7 @@ static void write_choice(server_call *c, answer_choice *k) {
 /* Waits for new results, at most `seconds` (0: no limit). False: no new results. */
 static bool wait_for_news(server_call *c, int seconds, bool *fresh) {
     double until = clock_seconds() + seconds;
-    os_mutex *lock = scheduler_lock(c->server->scheduler);
+    os_mutex *lock = scheduler_lock(c->served->scheduler);
     bool any = false, in_time = true;
     os_mutex_lock(lock);
     for (;;) {
@@ -313,6 +343,7 @@ static bool wait_for_news(server_call *c, int seconds, bool *fresh) {
             os_condition_wait(&c->news, lock);
     }
     os_mutex_unlock(lock);
+    record(c);
     return any;
 }
 
@@ -417,7 +448,7 @@ enum MHD_Result call_answer(exchange *x, server_call *c) {
     pi_error err = {.status = PI_OK};
     note_widened(x, c);
     for (int i = 0; i < c->n_choices; i++) all[i] = c->choices[i].q;
-    if (scheduler_add(c->server->scheduler, all, c->n_choices, &err) != PI_OK) {
+    if (scheduler_add(c->served->scheduler, all, c->n_choices, &err) != PI_OK) {
         free_call(c);
         return http_reply_error(x, 503, "%s", err.message);
     }

@@ -51,9 +51,11 @@ typedef struct dialect {
 
 struct server_call {
     server *server;
+    served_model *served; /* a reference */
+    exchange *exchange;   /* the request; valid until its answer is complete */
     const dialect *dialect;
     struct MHD_Connection *connection;
-    int owner; /* owner of the sequences */
+    int owner, key; /* owner of the sequences, and number of the key; -1: none */
     params params;
     char id[40], model[128];
     int64_t created;

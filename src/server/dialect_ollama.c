@@ -329,14 +329,14 @@ const dialect dialect_ollama_generate = OLLAMA_DIALECT;
 
 /* ---- routes ---------------------------------------------------------------------------------- */
 
-/* Answers a request that only loads or unloads the model, which here is always loaded. */
+/* Answers a request that only loads or unloads the model. */
 static enum MHD_Result reply_loaded(exchange *x, bool chat, const json_node *keep_alive) {
     bytes body = {0};
     bytes_json j;
     int64_t seconds = -1;
     if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
     json_put_object(&j.writer, NULL);
-    json_put_text(&j.writer, "model", x->server->options.model_name);
+    json_put_text(&j.writer, "model", registry_model(x->server->registry, x->model)->name);
     ollama_put_time(&j.writer, "created_at", 0);
     if (chat) {
         json_put_object(&j.writer, "message");

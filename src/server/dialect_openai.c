@@ -32,7 +32,7 @@ static void put_head(const server_call *c, json_writer *w, const char *object) {
 /* ---- logprobs -------------------------------------------------------------------------------- */
 
 static size_t token_text(const server_call *c, int32_t token, char *text, size_t room) {
-    return prompt_token_text(c->server->options.model, token, text, room);
+    return prompt_token_text(c->served->options.model, token, text, room);
 }
 
 /* Opens the object of a token. */

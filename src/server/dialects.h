@@ -36,14 +36,14 @@ enum MHD_Result route_embedding(exchange *x);
 enum MHD_Result route_ollama_embed(exchange *x);
 enum MHD_Result route_ollama_embeddings(exchange *x);
 enum MHD_Result route_rerank(exchange *x); /* in route_rerank.c */
-/* Returns the pooling that a server uses with these options and this model. */
-pooling embeddings_pooling(const server_options *options);
 
-/* In route_info.c and route_text.c. */
+/* In route_info.c, route_metrics.c and route_text.c. */
 enum MHD_Result route_page(exchange *x);
 enum MHD_Result route_health(exchange *x);
 enum MHD_Result route_models(exchange *x);
 enum MHD_Result route_model(exchange *x);
+enum MHD_Result route_model_load(exchange *x);
+enum MHD_Result route_model_unload(exchange *x);
 enum MHD_Result route_props(exchange *x);
 enum MHD_Result route_slots(exchange *x);
 enum MHD_Result route_slot_action(exchange *x); /* in route_slots.c */

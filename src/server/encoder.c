@@ -15,7 +15,7 @@ struct encoder {
     atomic_bool stopped;
 };
 
-static pi_pooling choose_pooling(const server_options *o) {
+static pi_pooling choose_pooling(const served_options *o) {
     bool named;
     pi_pooling pooling = pi_model_pooling(o->model, &named);
     switch (o->pooling) {
@@ -33,7 +33,7 @@ static pi_pooling choose_pooling(const server_options *o) {
     return named && pooling != PI_POOLING_NONE ? pooling : PI_POOLING_MEAN;
 }
 
-pi_status encoder_create(const server_options *options, encoder **out, pi_error *err) {
+pi_status encoder_create(const served_options *options, encoder **out, pi_error *err) {
     *out = NULL;
     if (!pi_model_is_encoder(options->model)) return PI_OK;
     encoder *e = mem_calloc(1, sizeof *e);

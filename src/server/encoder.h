@@ -10,7 +10,7 @@ typedef struct encoder encoder;
 
 /* *out is NULL if the model is not an encoder. Errors of pi_context_create; PI_ERR_UNSUPPORTED: a
  * pooling that the model has no classifier for. */
-pi_status encoder_create(const server_options *options, encoder **out, pi_error *err);
+pi_status encoder_create(const served_options *options, encoder **out, pi_error *err);
 /* PI_POOLING_RANK: texts have scores, no vectors. */
 pi_pooling encoder_pooling(const encoder *e);
 /* pi_embed by one thread at a time, in batches, so that requests take turns. PI_ERR_CANCELLED: the

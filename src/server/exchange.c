@@ -1,10 +1,12 @@
 /* exchange.c: the replies that all routes share. */
 #include "exchange.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "clock.h"
+#include "duration.h"
 #include "http_access.h"
 #include "log.h"
 #include "mem.h"
@@ -20,8 +22,12 @@ static const char *error_type(unsigned status) {
     case 404:
     case 405:
         return "not_found_error";
+    case 429:
+        return "rate_limit_error";
     case 503:
         return "unavailable_error";
+    case 504:
+        return "timeout_error";
     default:
         return status < 500 ? "invalid_request_error" : "server_error";
     }
@@ -67,11 +73,42 @@ static void add_cors(const exchange *x, struct MHD_Response *response) {
                                     : "authorization, content-type, x-api-key, anthropic-version");
 }
 
+static void add_level(struct MHD_Response *response, const limit_level *level, const char *what) {
+    static const char *const parts[] = {"limit", "remaining", "reset"};
+    char values[3][32];
+    if (level->limit == 0) return;
+    snprintf(values[0], sizeof values[0], "%.0f", level->limit);
+    snprintf(values[1], sizeof values[1], "%.0f", floor(level->left));
+    duration_write(level->refill, values[2], sizeof values[2]);
+    for (int i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "x-ratelimit-%s-%s", parts[i], what);
+        MHD_add_response_header(response, name, values[i]);
+    }
+}
+
+void http_label_sequence(const exchange *x, sequence *q) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+        x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    q->owner = http_owner(x);
+    q->account = x->key + 1;
+    q->priority = (int32_t)x->priority;
+    q->deadline = isfinite(x->deadline) ? x->deadline : 0;
+    q->fd = info ? info->connect_fd : -1;
+}
+
 enum MHD_Result http_send(exchange *x, unsigned status, struct MHD_Response *response) {
+    char retry[16] = "1";
     if (!response) return MHD_NO;
+    x->status = status;
+    MHD_add_response_header(response, "X-Request-Id", x->id);
+    add_level(response, &x->levels.requests, "requests");
+    add_level(response, &x->levels.tokens, "tokens");
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     if (x->widened.used) MHD_add_response_header(response, "X-Schema-Widened", x->widened.data);
-    if (status == 503) MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+    if (x->retry_seconds > 0) snprintf(retry, sizeof retry, "%d", (int)x->retry_seconds);
+    if (status == 503 || status == 429)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, retry);
     if (status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     add_cors(x, response);
     enum MHD_Result result = MHD_queue_response(x->connection, status, response);
@@ -100,7 +137,7 @@ static bool is_under(const exchange *x, const char *path) {
 /* Writes the error of a prompt that is too long, in the form of each API, because clients recognise
  * this form and shorten the prompt. */
 static void put_too_long(json_writer *w, const exchange *x, const char *message) {
-    int32_t n_ctx = x->server->options.n_ctx;
+    int32_t n_ctx = x->served->options.n_ctx;
     bool openai = is_under(x, "/v1/");
     json_put_object(w, "error");
     if (openai)
@@ -112,6 +149,16 @@ static void put_too_long(json_writer *w, const exchange *x, const char *message)
     if (openai) json_put_text(w, "param", NULL);
     json_put_int(w, "n_prompt_tokens", (int64_t)x->n_too_long);
     json_put_int(w, "n_ctx", n_ctx);
+    json_end_object(w);
+}
+
+/* Writes an error that OpenAI's clients know by the name of its code. */
+static void put_coded(json_writer *w, const exchange *x, unsigned status, const char *message) {
+    json_put_object(w, "error");
+    json_put_text(w, "message", message);
+    json_put_text(w, "type", error_type(status));
+    json_put_text(w, "param", NULL);
+    json_put_text(w, "code", x->error_code);
     json_end_object(w);
 }
 
@@ -138,14 +185,17 @@ static enum MHD_Result reply_message(exchange *x, unsigned status, const char *m
     const bool messages = is_under(x, "/v1/messages"), ollama = is_under(x, "/api/");
     char too_long[96];
     if (messages) json_put_text(&j.writer, "type", "error");
-    snprintf(too_long, sizeof too_long, "prompt is too long: %zu tokens > %d maximum",
-             x->n_too_long, x->server->options.n_ctx);
+    if (x->n_too_long)
+        snprintf(too_long, sizeof too_long, "prompt is too long: %zu tokens > %d maximum",
+                 x->n_too_long, x->served->options.n_ctx);
     if (ollama)
         json_put_text(&j.writer, "error", message);
     else if (x->unsupported)
         put_unsupported(&j.writer, x, message);
     else if (x->n_too_long && !messages)
         put_too_long(&j.writer, x, message);
+    else if (x->error_code && is_under(x, "/v1/") && !messages)
+        put_coded(&j.writer, x, status, message);
     else
         http_put_error(&j.writer, "error", status, x->n_too_long ? too_long : message);
     json_end_object(&j.writer);

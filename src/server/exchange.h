@@ -6,20 +6,20 @@
 #include <microhttpd.h>
 
 #include "bytes.h"
-#include "grammar_cache.h"
+#include "limiter.h"
 #include "os_socket.h"
 #include "os_thread.h"
 #include "page.h"
-#include "prompt.h"
-#include "scheduler.h"
-#include "server_options.h"
-#include "tool_style.h"
+#include "registry.h"
 
-enum { HTTP_MAX_PATH = 256 };
+enum { HTTP_MAX_PATH = 256, HTTP_MAX_ID = 128 };
 
 /* Status 400: clients that have closed only their side of the connection receive it. A connection
  * that is fully closed looks the same to the server. */
 #define HTTP_GONE "the client closed its side of the connection before the answer was there"
+
+/* Status 504: the field timeout of the request. */
+#define HTTP_LATE "the request's timeout passed before the answer began"
 
 /* An open connection, in a list of the server. */
 typedef struct http_client {
@@ -30,18 +30,9 @@ typedef struct http_client {
 
 typedef struct server {
     server_options options;
-    scheduler *scheduler;
-    struct encoder *encoder; /* NULL: the model generates text */
-    prompt_maker prompts;
-    tool_style tools;
-    int32_t *marks; /* [n_marks] control tokens whose texts answers are parsed by, ascending */
-    size_t n_marks;
-    grammar_cache grammars;
-    pi_model_info info;
+    registry *registry;
+    limiter *limiter;
     page page;
-    json_doc *variables; /* options.template_variables; NULL: none */
-    /* pooling of embeddings; POOLING_NONE: the model's pooling is not supported */
-    pooling pooling;
     int64_t created; /* Unix time */
     uint16_t port;
     os_socket listener; /* OS_SOCKET_NONE: passed to the daemon */
@@ -49,7 +40,14 @@ typedef struct server {
     struct MHD_Daemon *daemon;
     os_mutex clients_lock;
     http_client *clients;
+    histogram request_seconds; /* of requests that use a model; under clients_lock */
 } server;
+
+/* What a request has used, for the log. */
+typedef struct request_record {
+    int64_t prompt_tokens, cached_tokens, generated_tokens;
+    double queue_seconds, first_token_seconds; /* -1: unknown */
+} request_record;
 
 typedef struct exchange {
     server *server;
@@ -60,7 +58,18 @@ typedef struct exchange {
     bytes body;
     bool too_long, at_prefix; /* at_prefix: the path is the server's prefix without a slash */
     int key;                  /* number of the request's API key; -1: none */
-    json_doc *doc;            /* parsed body; NULL until a route parses it */
+    int model;                /* number of the model in the registry; -1: none */
+    served_model *served;     /* a reference; NULL: the route needs no model */
+    bool counted;             /* the request uses the model and the key's limits */
+    limit_levels levels;      /* of the key, after the request has begun */
+    int32_t retry_seconds;    /* value of the header Retry-After; 0: by the status */
+    const char *error_code;   /* of the error, in OpenAI's form; NULL: the status */
+    double deadline;          /* clock_seconds at which the answer ends; HUGE_VAL: none */
+    int64_t priority;         /* lower numbers are served first */
+    char id[HTTP_MAX_ID + 1]; /* value of the header X-Request-Id */
+    unsigned status;          /* of the answer; 0: none */
+    request_record record;
+    json_doc *doc;     /* parsed body; NULL until a route parses it */
     bytes widened;     /* value of the header X-Schema-Widened, NUL-terminated; empty: no header */
     size_t n_too_long; /* tokens of a prompt that does not fit, for the error */
     /* feature of Anthropic's API (threads) that the client can do without */
@@ -72,6 +81,9 @@ typedef struct exchange {
 static inline int http_owner(const exchange *x) {
     return x->server->options.isolates_keys ? x->key : 0;
 }
+
+/* Fields of a sequence that follow from its request. */
+void http_label_sequence(const exchange *x, sequence *q);
 
 /* Answers with a text of this type; takes ownership of `body`. */
 enum MHD_Result http_reply_text(exchange *x, unsigned status, const char *type, bytes *body);

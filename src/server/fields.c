@@ -36,8 +36,8 @@ pi_status field_int(const json_node *body, const char *name, int64_t min, int64_
     return PI_OK;
 }
 
-static pi_status field_number(const json_node *body, const char *name, double min, double max,
-                              double *out, pi_error *err) {
+pi_status field_number(const json_node *body, const char *name, double min, double max, double *out,
+                       pi_error *err) {
     const json_node *node = find(body, name);
     double value = 0;
     if (!node) return PI_OK;

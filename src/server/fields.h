@@ -11,6 +11,8 @@
 pi_status field_bool(const json_node *body, const char *name, bool *out, pi_error *err);
 pi_status field_int(const json_node *body, const char *name, int64_t min, int64_t max, int64_t *out,
                     pi_error *err);
+pi_status field_number(const json_node *body, const char *name, double min, double max, double *out,
+                       pi_error *err);
 /* *out: NUL-terminated, without NUL inside; valid as long as the body. */
 pi_status field_text(const json_node *body, const char *name, const char **out, pi_error *err);
 /* PI_ERR_ARG unless the member is absent, null, or of the kind JSON_ARRAY or JSON_OBJECT. */

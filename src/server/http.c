@@ -2,6 +2,7 @@
  * calls the handler of its route. */
 #include "http.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,8 +69,12 @@ static enum MHD_Result begin(server *s, struct MHD_Connection *connection, const
     exchange *x = mem_calloc(1, sizeof *x);
     if (!x) return MHD_NO;
     *state = x;
-    *x = (exchange){.server = s, .connection = connection, .method = method, .key = -1};
+    *x = (exchange){
+        .server = s, .connection = connection, .method = method, .key = -1, .model = -1};
     x->started = clock_seconds();
+    x->deadline = HUGE_VAL;
+    x->record.queue_seconds = x->record.first_token_seconds = -1;
+    http_choose_id(x);
     lower_priority();
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
         connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -88,6 +93,7 @@ static enum MHD_Result begin(server *s, struct MHD_Connection *connection, const
 
 static enum MHD_Result dispatch(exchange *x) {
     const char *allowed = NULL;
+    enum MHD_Result result = MHD_NO;
     set_deadline(x, false);
     if (x->too_long)
         return http_reply_error(x, 413, "the body is too long: at most %d bytes", HTTP_MAX_BODY);
@@ -104,24 +110,20 @@ static enum MHD_Result dispatch(exchange *x) {
             MHD_create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT));
     x->key = access_find_key(x->connection, &x->server->options);
     const char *method = strcmp(x->method, "HEAD") == 0 ? "GET" : x->method;
-    route_handler handler = http_find_route(method, x->path, &allowed);
+    const http_route *route = http_find_route(method, x->path, &allowed);
     bool reads = strcmp(method, "GET") == 0;
     if (x->at_prefix && reads) return redirect_to_folder(x);
     if (x->server->options.static_path && reads &&
-        (handler == route_page || (!handler && !allowed)))
+        (route ? route->handler == route_page : !allowed))
         return static_files_reply(x);
-    if (x->server->options.n_api_keys && !http_is_public(x->path) && x->key < 0)
+    if (x->server->options.n_api_keys && !(route && route->is_public) && x->key < 0)
         return http_reply_error(x, 401, "a valid API key is needed");
     const char *encoding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
                                                        MHD_HTTP_HEADER_CONTENT_ENCODING);
-    if (handler && encoding && !ascii_same(encoding, "identity"))
+    if (route && encoding && !ascii_same(encoding, "identity"))
         return http_reply_error(x, 415, "bodies with a Content-Encoding are not supported");
-    if (handler && x->server->encoder && http_generates(x->path))
-        return http_reply_error(x, 400,
-                                "the model is an encoder (%s), which generates no text: use "
-                                "/v1/embeddings or /v1/rerank",
-                                x->server->info.architecture);
-    if (handler) return handler(x);
+    if (route && !http_begin_use(x, route, &result)) return result;
+    if (route) return route->handler(x);
     if (!allowed) return http_reply_error(x, 404, "there is no %s", x->path);
     return http_reply_error(x, 405, "%s takes %s, not %s", x->path, allowed, x->method);
 }
@@ -149,9 +151,10 @@ void http_completed(void *user, struct MHD_Connection *connection, void **state,
                     enum MHD_RequestTerminationCode code) {
     (void)user;
     (void)connection;
-    (void)code;
     exchange *x = *state;
     if (!x) return;
+    http_log(x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    http_end_use(x);
     set_deadline(x, true);
     json_free(x->doc);
     bytes_free(&x->body);

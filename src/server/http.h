@@ -22,14 +22,35 @@ void http_completed(void *user, struct MHD_Connection *connection, void **state,
 void http_connection(void *user, struct MHD_Connection *connection, void **socket_state,
                      enum MHD_ConnectionNotificationCode code);
 
+/* What a route needs of a model. */
+typedef enum route_use {
+    USE_NONE,
+    USE_LOADED, /* describes a model: the request neither loads it nor counts as a use */
+    USE_MODEL
+} route_use;
+
 /* In http_routes.c. */
-typedef enum MHD_Result (*route_handler)(exchange *x);
-/* Finds the handler of a method and a path. NULL: none; then *allowed is the method that the path
+typedef struct http_route {
+    /* a path that ends with a slash matches all paths that begin with it */
+    const char *method, *path;
+    enum MHD_Result (*handler)(exchange *x);
+    route_use use;
+    bool is_public; /* needs no API key */
+    bool generates; /* text */
+} http_route;
+/* Finds the route of a method and a path. NULL: none; then *allowed is the method that the path
  * supports, or NULL when the path does not exist. */
-route_handler http_find_route(const char *method, const char *path, const char **allowed);
-/* Whether the path's route generates text. */
-bool http_generates(const char *path);
-/* Whether the path needs no API key. */
-bool http_is_public(const char *path);
+const http_route *http_find_route(const char *method, const char *path, const char **allowed);
+
+/* In http_model.c. */
+/* Finds the model that the request names, and gets a reference to it in x->served; begins the
+ * request of its key. False: the client already has its answer, *result. */
+bool http_begin_use(exchange *x, const http_route *route, enum MHD_Result *result);
+/* Ends it. */
+void http_end_use(exchange *x);
+/* In http_log.c. */
+void http_choose_id(exchange *x);
+/* Writes the line of the log for a request that has ended. complete: the client got the answer. */
+void http_log(const exchange *x, bool complete);
 
 #endif

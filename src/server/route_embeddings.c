@@ -29,7 +29,7 @@ typedef enum embedding_form {
 } embedding_form;
 
 typedef struct embedding_call {
-    server *server;
+    served_model *served;
     exchange *x;
     embedding_input *inputs; /* [n_inputs] */
     size_t n_inputs;
@@ -40,40 +40,16 @@ typedef struct embedding_call {
     os_condition news;
 } embedding_call;
 
-pooling embeddings_pooling(const server_options *options) {
-    enum { GGUF_NONE = 0, GGUF_MEAN = 1, GGUF_LAST = 3 }; /* values of ARCH.pooling_type */
-    char key[128], text[16] = "";
-    size_t n = 0;
-    pi_model_info info;
-    if (options->pooling == SERVER_POOLING_MEAN) return POOLING_MEAN;
-    if (options->pooling == SERVER_POOLING_LAST) return POOLING_LAST;
-    if (options->pooling != SERVER_POOLING_MODEL) return POOLING_NONE;
-    pi_model_get_info(options->model, &info);
-    snprintf(key, sizeof key, "%s.pooling_type", info.architecture);
-    if (pi_model_metadata(options->model, key, text, sizeof text - 1, &n, NULL) != PI_OK)
-        return POOLING_MEAN;
-    text[n] = 0;
-    switch (text[1] ? -1 : text[0] - '0') {
-    case GGUF_NONE:
-    case GGUF_MEAN:
-        return POOLING_MEAN;
-    case GGUF_LAST:
-        return POOLING_LAST;
-    default:
-        return POOLING_NONE;
-    }
-}
-
 /* ---- the request ----------------------------------------------------------------------------- */
 
 static pi_status read_input(embedding_call *c, const json_node *node, pi_error *err) {
-    const server_options *o = &c->server->options;
+    const served_options *o = &c->served->options;
     embedding_input *in = &c->inputs[c->n_inputs++];
     const char *text = NULL;
     size_t n = 0;
     if (json_as_string(node, &text, &n) && n == 0)
         return error_set(err, PI_ERR_ARG, "input: a string is empty");
-    prompt_maker prompts = c->server->prompts;
+    prompt_maker prompts = c->served->prompts;
     if (c->truncates) prompts.n_ctx = 0;
     pi_status status = prompt_read(&prompts, node, "input", &in->tokens, &in->n_tokens, err);
     if (c->truncates && in->n_tokens > (size_t)o->n_ctx) {
@@ -113,7 +89,7 @@ static pi_status read_inputs(embedding_call *c, const json_node *body, pi_error 
 /* A prefix of the vector (`dimensions`) is a good embedding only for models trained for it. */
 static pi_status read_form(embedding_call *c, const json_node *body, pi_error *err) {
     const char *format = "float";
-    int64_t n_embd = c->server->info.n_embd, dimensions = n_embd;
+    int64_t n_embd = c->served->info.n_embd, dimensions = n_embd;
     pi_status status = field_text(body, "encoding_format", &format, err);
     if (status == PI_OK) status = field_int(body, "dimensions", 1, INT32_MAX, &dimensions, err);
     c->truncates = c->form >= FORM_OLLAMA;
@@ -126,11 +102,11 @@ static pi_status read_form(embedding_call *c, const json_node *body, pi_error *e
     if (dimensions > n_embd)
         return error_set(err, PI_ERR_ARG, "dimensions: must be at most %lld", (long long)n_embd);
     c->n_out = (size_t)dimensions;
-    if (c->server->encoder && encoder_pooling(c->server->encoder) == PI_POOLING_RANK)
+    if (c->served->encoder && encoder_pooling(c->served->encoder) == PI_POOLING_RANK)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "the model ranks texts: use /v1/rerank, or start the server with another "
                          "pooling, such as cls");
-    if (!c->server->encoder && c->server->pooling == POOLING_NONE)
+    if (!c->served->encoder && c->served->pooling == POOLING_NONE)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "the model's kind of pooling is not supported: start the server with mean "
                          "or last");
@@ -140,35 +116,32 @@ static pi_status read_form(embedding_call *c, const json_node *body, pi_error *e
 /* ---- sequences ------------------------------------------------------------------------------- */
 
 static pi_status start(embedding_call *c, embedding_input *in, pi_error *err) {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-        c->x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    size_t n_embd = (size_t)c->server->info.n_embd;
+    size_t n_embd = (size_t)c->served->info.n_embd;
     sequence *q = in->q = sequence_create();
     if (q) q->pooled = mem_calloc(n_embd, sizeof *q->pooled);
     if (!q || !q->pooled) return error_nomem(err, n_embd * sizeof *q->pooled, "embedding");
-    q->model = c->server->options.model;
+    q->model = c->served->options.model;
     q->prompt = in->tokens;
     q->n_prompt = (int32_t)in->n_tokens;
     in->tokens = NULL;
-    q->pooling = c->server->pooling;
+    q->pooling = c->served->pooling;
     q->reuse = q->pooling == POOLING_LAST; /* a mean needs the hidden states of all tokens */
-    q->owner = http_owner(c->x);
-    q->fd = info ? info->connect_fd : -1;
+    http_label_sequence(c->x, q);
     q->news = &c->news;
-    return scheduler_add(c->server->scheduler, &q, 1, err);
+    return scheduler_add(c->served->scheduler, &q, 1, err);
 }
 
 /* A full queue is not an error while other inputs of the call are running: the queue will have
  * room. */
 static pi_status start_more(embedding_call *c, size_t *next, size_t done, pi_error *err) {
-    size_t window = (size_t)c->server->options.n_slots;
+    size_t window = (size_t)c->served->options.n_slots;
     while (*next < c->n_inputs && *next - done < window) {
         embedding_input *in = &c->inputs[*next];
         pi_status status = start(c, in, err);
         if (status == PI_ERR_LIMIT && *next > done) {
             in->tokens = in->q->prompt;
             in->q->prompt = NULL;
-            scheduler_release(c->server->scheduler, in->q);
+            scheduler_release(c->served->scheduler, in->q);
             in->q = NULL;
             return PI_OK;
         }
@@ -189,20 +162,20 @@ static pi_status take_vector(embedding_call *c, embedding_input *in, pi_error *e
     return PI_OK;
 }
 
-/* Waits for one input. PI_ERR_CANCELLED: the server stops; *gone: the client has left. */
-static pi_status finish(embedding_call *c, embedding_input *in, bool *gone, pi_error *err) {
-    scheduler *s = c->server->scheduler;
+/* Waits for one input. *reason: why it ended; PI_ERR_CANCELLED: without an embedding. */
+static pi_status finish(embedding_call *c, embedding_input *in, finish_reason *reason,
+                        pi_error *err) {
+    scheduler *s = c->served->scheduler;
     sequence *q = in->q;
     os_mutex_lock(scheduler_lock(s));
     while (q->finish == FINISH_NONE) os_condition_wait(&c->news, scheduler_lock(s));
-    finish_reason reason = q->finish;
-    if (reason == FINISH_ERROR) *err = q->error;
+    *reason = q->finish;
+    if (*reason == FINISH_ERROR) *err = q->error;
     os_mutex_unlock(scheduler_lock(s));
     pi_status status = PI_OK;
-    *gone = reason == FINISH_GONE;
-    if (reason == FINISH_POOLED)
+    if (*reason == FINISH_POOLED)
         status = take_vector(c, in, err);
-    else if (reason == FINISH_ERROR)
+    else if (*reason == FINISH_ERROR)
         status = err->status;
     else
         status = error_set(err, PI_ERR_CANCELLED, "the server is shutting down");
@@ -213,7 +186,7 @@ static pi_status finish(embedding_call *c, embedding_input *in, bool *gone, pi_e
 
 /* All texts of a request, by the model's encoder. */
 static pi_status encode(embedding_call *c, pi_error *err) {
-    size_t n_embd = (size_t)c->server->info.n_embd;
+    size_t n_embd = (size_t)c->served->info.n_embd;
     pi_embed_text *texts = mem_calloc(c->n_inputs, sizeof *texts);
     float *vectors = mem_calloc(c->n_inputs * n_embd, sizeof *vectors);
     pi_status status = PI_OK;
@@ -222,7 +195,7 @@ static pi_status encode(embedding_call *c, pi_error *err) {
     for (size_t i = 0; i < c->n_inputs && status == PI_OK; i++)
         texts[i] = (pi_embed_text){c->inputs[i].tokens, (int32_t)c->inputs[i].n_tokens};
     if (status == PI_OK)
-        status = encoder_embed(c->server->encoder, texts, (int32_t)c->n_inputs, vectors, err);
+        status = encoder_embed(c->served->encoder, texts, (int32_t)c->n_inputs, vectors, err);
     for (size_t i = 0; i < c->n_inputs && status == PI_OK; i++) {
         float *vector = c->inputs[i].vector = mem_calloc(c->n_out, sizeof *vector);
         if (!vector) {
@@ -237,13 +210,13 @@ static pi_status encode(embedding_call *c, pi_error *err) {
     return status;
 }
 
-static pi_status compute(embedding_call *c, bool *gone, pi_error *err) {
-    if (c->server->encoder) return encode(c, err);
+static pi_status compute(embedding_call *c, finish_reason *reason, pi_error *err) {
+    if (c->served->encoder) return encode(c, err);
     pi_status status = PI_OK;
     size_t next = 0;
     for (size_t done = 0; done < c->n_inputs && status == PI_OK; done++) {
         status = start_more(c, &next, done, err);
-        if (status == PI_OK) status = finish(c, &c->inputs[done], gone, err);
+        if (status == PI_OK) status = finish(c, &c->inputs[done], reason, err);
     }
     return status;
 }
@@ -294,7 +267,7 @@ static void put_ollama(const embedding_call *c, json_writer *w, int64_t n_tokens
     if (c->form == FORM_OLLAMA_ONE) {
         put_floats(c, w, "embedding", c->inputs[0].vector);
     } else {
-        json_put_text(w, "model", c->server->options.model_name);
+        json_put_text(w, "model", c->served->options.model_name);
         json_put_array(w, "embeddings");
         for (size_t i = 0; i < c->n_inputs; i++) put_floats(c, w, NULL, c->inputs[i].vector);
         json_end_array(w);
@@ -317,7 +290,7 @@ static void put_answer(const embedding_call *c, json_writer *w, int64_t n_tokens
         json_end_object(w);
     }
     json_end_array(w);
-    json_put_text(w, "model", c->server->options.model_name);
+    json_put_text(w, "model", c->served->options.model_name);
     json_put_object(w, "usage");
     json_put_int(w, "prompt_tokens", n_tokens);
     json_put_int(w, "total_tokens", n_tokens);
@@ -345,23 +318,26 @@ static enum MHD_Result answer(embedding_call *c, int64_t n_tokens) {
 
 static enum MHD_Result embed(embedding_call *c) {
     int64_t n_tokens = 0;
-    bool gone = false;
+    finish_reason reason = FINISH_NONE;
     pi_error err = {.status = PI_OK};
     for (size_t i = 0; i < c->n_inputs; i++) n_tokens += (int64_t)c->inputs[i].n_tokens;
     MHD_set_connection_option(c->x->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
-    pi_status status = compute(c, &gone, &err);
+    pi_status status = compute(c, &reason, &err);
     MHD_set_connection_option(c->x->connection, MHD_CONNECTION_OPTION_TIMEOUT,
-                              (unsigned)c->server->options.read_seconds);
-    if (gone) return http_reply_error(c->x, 400, HTTP_GONE);
+                              (unsigned)c->x->server->options.read_seconds);
+    c->x->record.prompt_tokens = n_tokens;
+    limiter_charge(c->x->server->limiter, c->x->key, n_tokens);
+    if (reason == FINISH_GONE) return http_reply_error(c->x, 400, HTTP_GONE);
+    if (reason == FINISH_TIMEOUT) return http_reply_error(c->x, 504, HTTP_LATE);
     if (status == PI_OK) return answer(c, n_tokens);
-    if (status == PI_ERR_LIMIT && c->server->encoder) return http_reply_failed(c->x, &err);
+    if (status == PI_ERR_LIMIT && c->served->encoder) return http_reply_failed(c->x, &err);
     bool busy = status == PI_ERR_LIMIT || status == PI_ERR_CANCELLED; /* the queue is full */
     return http_reply_error(c->x, busy ? 503 : 500, "%s", err.message);
 }
 
 static void tear_down(embedding_call *c) {
     for (size_t i = 0; i < c->n_inputs; i++) {
-        scheduler_release(c->server->scheduler, c->inputs[i].q);
+        scheduler_release(c->served->scheduler, c->inputs[i].q);
         mem_free(c->inputs[i].tokens);
         mem_free(c->inputs[i].vector);
     }
@@ -373,7 +349,7 @@ static enum MHD_Result reply(exchange *x, embedding_form form) {
     const json_node *body = NULL;
     enum MHD_Result result;
     pi_error err = {.status = PI_OK};
-    embedding_call c = {.server = x->server, .x = x, .form = form};
+    embedding_call c = {.served = x->served, .x = x, .form = form};
     if (!http_parse_body(x, &body, &result)) return result;
     os_condition_init(&c.news);
     pi_status status = read_form(&c, body, &err);

@@ -17,7 +17,7 @@ static const char *const native_limits[] = {"n_predict", "max_tokens", NULL};
 
 static pi_status read_params(exchange *x, const json_node *body, const char *const *limit_names,
                              params *p, pi_error *err) {
-    const server_options *o = &x->server->options;
+    const served_options *o = &x->served->options;
     return params_read(p, body, &o->sampling, o->max_tokens, !o->evaluates_all, limit_names,
                        o->model, err);
 }
@@ -50,12 +50,12 @@ static pi_status read_reasoning(const json_node *body, bool keeps, bool *splits,
 static pi_status constrain(server_call *c, const json_node *body, const chat_tools *tools,
                            const char *prompt, size_t n_prompt, pi_error *err) {
     const answer_form form = {
-        .model = c->server->options.model,
-        .grammars = &c->server->grammars,
+        .model = c->served->options.model,
+        .grammars = &c->served->grammars,
         .owner = c->owner,
         .body = body,
         .tools = tools,
-        .format = &c->server->tools.format,
+        .format = &c->served->tools.format,
         .reasoning_end = c->splits_reasoning ? message_open_reasoning(prompt, n_prompt) : NULL};
     return answer_form_create(&form, &c->grammar, err);
 }
@@ -73,7 +73,7 @@ static pi_status cut_at_tag(const char *tag, bytes *prompt, pi_error *err) {
                      "template does not show");
 }
 
-static pi_status render_chat(const server *s, const json_node *body, const chat_tools *tools,
+static pi_status render_chat(const served_model *s, const json_node *body, const chat_tools *tools,
                              bytes *prompt, pi_error *err) {
     char letters[21] = "";
     const char *tag = !s->options.completes_messages && chat_continues(body) ? letters : NULL;
@@ -92,7 +92,7 @@ static pi_status render_chat(const server *s, const json_node *body, const chat_
 
 static pi_status add_chat_prompt(exchange *x, server_call *c, const json_node *body,
                                  const chat_tools *tools, pi_error *err) {
-    const server *s = x->server;
+    const served_model *s = x->served;
     bytes prompt = {0};
     int32_t *tokens = NULL;
     size_t n = 0;
@@ -135,7 +135,7 @@ static enum MHD_Result generate_chat(exchange *x, const json_node *body, const d
     if (status == PI_OK) status = read_params(x, body, chat_limits, &p, &err);
     if (status == PI_OK) status = read_chat_logprobs(body, &p, &err);
     if (status == PI_OK)
-        status = read_reasoning(body, x->server->options.keeps_reasoning, &splits, &err);
+        status = read_reasoning(body, x->served->options.keeps_reasoning, &splits, &err);
     if (status == PI_OK) status = chat_read_tools(body, &tools, &err);
     if (status != PI_OK) {
         params_free(&p);
@@ -145,7 +145,7 @@ static enum MHD_Result generate_chat(exchange *x, const json_node *body, const d
     if (!c) return http_reply_error(x, 500, "out of memory");
     c->splits_reasoning = splits;
     c->parallel_calls = tools.parallel;
-    if (tools.list) c->format = x->server->tools.format;
+    if (tools.list) c->format = x->served->tools.format;
     if (c->format.pairs) status = keep_tools(c, tools.list, &err);
     if (status == PI_OK) status = add_chat_prompt(x, c, body, &tools, &err);
     return status == PI_OK ? call_answer(x, c) : call_refuse(x, c, &err);
@@ -166,7 +166,7 @@ static pi_status add_text_prompt(exchange *x, server_call *c, const json_node *p
     const char *text = NULL;
     size_t n = 0;
     c->echo_bytes = json_as_string(prompt, &text, &n) ? n : SIZE_MAX;
-    pi_status status = prompt_read(&x->server->prompts, prompt, "prompt", &tokens, &n, err);
+    pi_status status = prompt_read(&x->served->prompts, prompt, "prompt", &tokens, &n, err);
     return status == PI_OK ? call_add_prompt(c, tokens, n, err) : status;
 }
 
@@ -181,7 +181,7 @@ static pi_status add_infill(exchange *x, server_call *c, const json_node *prompt
         return error_set(err, PI_ERR_ARG, "suffix: it and the prompt must be strings");
     if (c->params.echo) return error_set(err, PI_ERR_ARG, "suffix and echo exclude each other");
     c->echo_bytes = SIZE_MAX;
-    pi_status status = infill_tokens(&x->server->prompts, &f, &tokens, &n, err);
+    pi_status status = infill_tokens(&x->served->prompts, &f, &tokens, &n, err);
     return status == PI_OK ? call_add_prompt(c, tokens, n, err) : status;
 }
 
@@ -210,8 +210,8 @@ static enum MHD_Result generate_text(exchange *x, const json_node *body, const d
     pi_error err = {.status = PI_OK};
     server_call *c = call_create(x, d, id, p);
     if (!c) return http_reply_error(x, 500, "out of memory");
-    const answer_form form = {.model = x->server->options.model,
-                              .grammars = &x->server->grammars,
+    const answer_form form = {.model = x->served->options.model,
+                              .grammars = &x->served->grammars,
                               .owner = c->owner,
                               .body = body};
     pi_status status = answer_form_create(&form, &c->grammar, &err);
@@ -371,7 +371,7 @@ enum MHD_Result generate_count(exchange *x, const translation *t, const char *ob
     size_t n = 0;
     pi_error err = {.status = PI_OK};
     if (!parse_translated(x, t, &doc, &result)) return result;
-    const server *s = x->server;
+    const served_model *s = x->served;
     pi_status status = chat_read_tools(json_root(doc), &tools, &err);
     if (status == PI_OK) status = render_chat(s, json_root(doc), &tools, &prompt, &err);
     if (status == PI_OK) {
@@ -404,7 +404,7 @@ enum MHD_Result route_apply_template(exchange *x) {
     bytes_json j;
     if (!http_parse_body(x, &body, &result)) return result;
     pi_status status = chat_read_tools(body, &tools, &err);
-    if (status == PI_OK) status = render_chat(x->server, body, &tools, &prompt, &err);
+    if (status == PI_OK) status = render_chat(x->served, body, &tools, &prompt, &err);
     if (status == PI_OK && !bytes_json_begin(&j, &reply)) status = error_nomem(&err, 0, "answer");
     if (status == PI_OK) {
         json_put_object(&j.writer, NULL);

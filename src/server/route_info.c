@@ -1,9 +1,8 @@
-/* route_info.c: routes that describe the server: health, models, properties, slots, metrics. */
-#include <inttypes.h>
+/* route_info.c: the page, and routes that describe the server: health, models, properties. */
 #include <string.h>
 
 #include "dialects.h"
-#include "os_text.h"
+#include "fields.h"
 
 enum MHD_Result route_page(exchange *x) {
     const page *p = &x->server->page;
@@ -21,30 +20,73 @@ enum MHD_Result route_page(exchange *x) {
 }
 
 enum MHD_Result route_health(exchange *x) {
+    const registry *r = x->server->registry;
+    const int starting = registry_starting(x->server->registry);
     bytes body = {0};
     bytes_json j;
     if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
     json_put_object(&j.writer, NULL);
-    json_put_text(&j.writer, "status", "ok");
+    json_put_text(&j.writer, "status", starting < 0 ? "ok" : "loading model");
+    if (starting >= 0) {
+        json_put_text(&j.writer, "model", registry_model(r, starting)->name);
+        http_put_error(&j.writer, "error", 503, "Loading model");
+    }
     json_end_object(&j.writer);
-    return http_reply_json(x, &j, &body);
+    if (bytes_json_end(&j))
+        return http_reply_text(x, starting < 0 ? 200 : 503, "application/json; charset=utf-8",
+                               &body);
+    bytes_free(&body);
+    return http_reply_error(x, 500, "out of memory");
 }
 
-static void put_model(json_writer *w, const server *s) {
+/* ---- models ---------------------------------------------------------------------------------- */
+
+/* The states have the names that llama.cpp's router gives them. */
+static void put_status(json_writer *w, const model_view *v) {
+    static const char *const names[] = {[MODEL_UNLOADED] = "unloaded",
+                                        [MODEL_SLEEPING] = "sleeping",
+                                        [MODEL_LOADING] = "loading",
+                                        [MODEL_LOADED] = "loaded"};
+    json_put_object(w, "status");
+    json_put_text(w, "value", names[v->state]);
+    if (v->leaves) json_put_bool(w, "unloading", true);
+    if (v->error.status != PI_OK) {
+        json_put_bool(w, "failed", true);
+        json_put_text(w, "error", v->error.message);
+    }
+    if (v->n_waiting > 0) json_put_int(w, "waiting", v->n_waiting);
+    json_end_object(w);
+}
+
+static void put_model(json_writer *w, const server *s, int index) {
+    const server_model *source = registry_model(s->registry, index);
+    model_view view;
+    registry_view(s->registry, index, &view);
+    served_model *m = registry_peek(s->registry, index);
     json_put_object(w, NULL);
-    json_put_text(w, "id", s->options.model_name);
+    json_put_text(w, "id", source->name);
+    if (source->n_aliases > 0) {
+        json_put_array(w, "aliases");
+        for (int i = 0; i < source->n_aliases; i++) json_put_text(w, NULL, source->aliases[i]);
+        json_end_array(w);
+    }
     json_put_text(w, "object", "model");
     json_put_int(w, "created", s->created);
     json_put_text(w, "owned_by", "powerinfer");
-    json_put_object(w, "meta");
-    json_put_int(w, "n_vocab", s->info.n_vocab);
-    json_put_int(w, "n_ctx_train", s->info.n_ctx_train);
-    json_put_int(w, "n_embd", s->info.n_embd);
-    json_put_int(w, "n_layer", s->info.n_layer);
-    json_put_int(w, "n_params", (int64_t)s->info.n_params);
-    json_put_int(w, "size", (int64_t)s->info.weight_bytes);
+    if (s->options.routes) json_put_text(w, "path", source->path);
+    put_status(w, &view);
+    if (m) {
+        json_put_object(w, "meta");
+        json_put_int(w, "n_vocab", m->info.n_vocab);
+        json_put_int(w, "n_ctx_train", m->info.n_ctx_train);
+        json_put_int(w, "n_embd", m->info.n_embd);
+        json_put_int(w, "n_layer", m->info.n_layer);
+        json_put_int(w, "n_params", (int64_t)m->info.n_params);
+        json_put_int(w, "size", (int64_t)m->info.weight_bytes);
+        json_end_object(w);
+    }
     json_end_object(w);
-    json_end_object(w);
+    registry_release(s->registry, m);
 }
 
 enum MHD_Result route_models(exchange *x) {
@@ -54,7 +96,8 @@ enum MHD_Result route_models(exchange *x) {
     json_put_object(&j.writer, NULL);
     json_put_text(&j.writer, "object", "list");
     json_put_array(&j.writer, "data");
-    put_model(&j.writer, x->server);
+    for (int i = 0; i < registry_count(x->server->registry); i++)
+        put_model(&j.writer, x->server, i);
     json_end_array(&j.writer);
     json_end_object(&j.writer);
     return http_reply_json(x, &j, &body);
@@ -62,14 +105,49 @@ enum MHD_Result route_models(exchange *x) {
 
 enum MHD_Result route_model(exchange *x) {
     const char *name = x->path + strlen("/v1/models/");
+    const int index = registry_find(x->server->registry, name);
     bytes body = {0};
     bytes_json j;
-    if (strcmp(name, x->server->options.model_name) != 0)
-        return http_reply_error(x, 404, "there is no model %s", name);
+    x->error_code = "model_not_found";
+    if (index < 0) return http_reply_error(x, 404, "there is no model %s", name);
     if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
-    put_model(&j.writer, x->server);
+    put_model(&j.writer, x->server, index);
     return http_reply_json(x, &j, &body);
 }
+
+static enum MHD_Result change_model(exchange *x, bool (*change)(registry *r, int index),
+                                    const char *unchanged) {
+    const json_node *request = NULL;
+    const char *name = NULL;
+    enum MHD_Result result;
+    bytes body = {0};
+    bytes_json j;
+    pi_error err = {.status = PI_OK};
+    if (!x->server->options.routes)
+        return http_reply_error(x, 501, "the server has one model, which stays loaded");
+    if (!http_parse_body(x, &request, &result)) return result;
+    if (field_text(request, "model", &name, &err) != PI_OK) return http_reply_failed(x, &err);
+    if (!name) return http_reply_error(x, 400, "model: must be the name of a model");
+    x->model = registry_find(x->server->registry, name);
+    if (x->model < 0) return http_reply_error(x, 404, "there is no model %s", name);
+    if (!change(x->server->registry, x->model))
+        return http_reply_error(x, 400, "the model %s %s", name, unchanged);
+    if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
+    json_put_object(&j.writer, NULL);
+    json_put_bool(&j.writer, "success", true);
+    json_end_object(&j.writer);
+    return http_reply_json(x, &j, &body);
+}
+
+enum MHD_Result route_model_load(exchange *x) {
+    return change_model(x, registry_load, "is loaded already, or being loaded");
+}
+
+enum MHD_Result route_model_unload(exchange *x) {
+    return change_model(x, registry_unload, "is not loaded");
+}
+
+/* ---- properties ------------------------------------------------------------------------------ */
 
 void info_put_sampling(json_writer *w, const char *key, const pi_sampler_options *o) {
     json_put_object(w, key);
@@ -86,7 +164,7 @@ void info_put_sampling(json_writer *w, const char *key, const pi_sampler_options
 }
 
 enum MHD_Result route_props(exchange *x) {
-    const server *s = x->server;
+    const served_model *s = x->served;
     const pi_context *context = scheduler_context(s->scheduler);
     bytes body = {0};
     bytes_json j;
@@ -120,98 +198,4 @@ enum MHD_Result route_props(exchange *x) {
     json_put_text(w, "build_info", pi_version());
     json_end_object(w);
     return http_reply_json(x, &j, &body);
-}
-
-/* ---- metrics --------------------------------------------------------------------------------- */
-
-typedef struct metrics {
-    FILE *file;
-    const char *prefix; /* of all names */
-} metrics;
-
-static void put_metric(const metrics *m, const char *name, const char *type, const char *help,
-                       double value) {
-    const char *p = m->prefix;
-    fprintf(m->file, "# HELP %s%s %s\n# TYPE %s%s %s\n%s%s %.17g\n", p, name, help, p, name, type,
-            p, name, value);
-}
-
-static double share(uint64_t part, uint64_t whole) {
-    return whole ? (double)part / (double)whole : 0;
-}
-
-static void put_grammars(const metrics *m, const grammar_cache_stats *s) {
-    put_metric(m, "grammars_compiled_total", "counter", "Grammars and schemas compiled.",
-               (double)s->compiled);
-    put_metric(m, "grammars_reused_total", "counter",
-               "Requests whose grammar was compiled for an earlier one.", (double)s->reused);
-    put_metric(m, "grammars_cached", "gauge", "Compiled grammars kept.", s->n);
-}
-
-static void put_metrics(const metrics *m, const scheduler_stats *s) {
-    static const char counter[] = "counter", gauge[] = "gauge";
-    put_metric(m, "requests_total", counter, "Sequences accepted.", (double)s->requests);
-    put_metric(m, "requests_refused_total", counter, "Requests refused: the queue was full.",
-               (double)s->refused);
-    put_metric(m, "requests_left_total", counter, "Sequences whose client left before the end.",
-               (double)s->left);
-    put_metric(m, "prompt_tokens_total", counter, "Prompt tokens computed.",
-               (double)s->prompt_tokens);
-    put_metric(m, "prompt_tokens_cached_total", counter,
-               "Prompt tokens taken from a slot or the prompt store.", (double)s->cached_tokens);
-    put_metric(m, "prompt_tokens_restored_total", counter,
-               "Prompt tokens taken from the prompt store.", (double)s->store.restored);
-    put_metric(m, "prompt_store_evicted_total", counter,
-               "Tokens evicted from the prompt store, which was full.", (double)s->store.evicted);
-    put_metric(m, "prompt_store_bytes", gauge, "Size of the prompt store.",
-               (double)s->store.n_bytes);
-    put_metric(m, "prompt_store_file_bytes", gauge, "Size of the prompt store's files.",
-               (double)s->store.n_file_bytes);
-    put_metric(m, "prompt_seconds_total", counter,
-               "Seconds from getting a slot to the first token, summed over sequences.",
-               s->prompt_seconds);
-    put_metric(m, "tokens_predicted_total", counter, "Tokens generated.",
-               (double)s->generated_tokens);
-    put_metric(m, "tokens_predicted_seconds_total", counter,
-               "Seconds from the first token to the last, summed over sequences.",
-               s->generated_seconds);
-    put_metric(m, "tokens_drafted_total", counter, "Tokens drafted by speculative decoding.",
-               (double)s->drafted_tokens);
-    put_metric(m, "tokens_drafted_accepted_total", counter, "Drafted tokens that were right.",
-               (double)s->accepted_tokens);
-    put_metric(m, "decode_total", counter, "Forward passes.", (double)s->steps);
-    /* llama.cpp's names of the two metrics above and below, and its rates. */
-    put_metric(m, "n_decode_total", counter, "Forward passes.", (double)s->steps);
-    put_metric(m, "n_busy_slots_per_decode", gauge, "Sequences in a forward pass, on average.",
-               share(s->busy_slots, s->steps));
-    put_metric(m, "prompt_tokens_seconds", gauge, "Prompt tokens per second, on average.",
-               s->prompt_seconds > 0 ? (double)s->prompt_tokens / s->prompt_seconds : 0);
-    put_metric(m, "predicted_tokens_seconds", gauge, "Generated tokens per second, on average.",
-               s->generated_seconds > 0 ? (double)s->generated_tokens / s->generated_seconds : 0);
-    put_metric(m, "busy_slots_per_decode", gauge, "Sequences in a forward pass, on average.",
-               share(s->busy_slots, s->steps));
-    put_metric(m, "longest_prompt_piece", gauge,
-               "Most prompt tokens in a pass in which others generated.", (double)s->longest_piece);
-    put_metric(m, "requests_processing", gauge, "Sequences in a slot.", s->processing);
-    put_metric(m, "requests_deferred", gauge, "Sequences waiting for a slot.", s->waiting);
-    put_metric(m, "weight_bytes_total", counter, "Bytes of weights read from memory.",
-               (double)s->counters.weight_bytes);
-    put_metric(m, "ffn_share", gauge,
-               "FFN weights read, as a fraction of what dense passes would read.",
-               share(s->counters.ffn_bytes, s->counters.ffn_total_bytes));
-}
-
-enum MHD_Result route_metrics(exchange *x) {
-    scheduler_stats stats;
-    grammar_cache_stats grammars = grammar_cache_get_stats(&x->server->grammars);
-    bytes body = {0};
-    scheduler_get_stats(x->server->scheduler, &stats);
-    FILE *f = bytes_stream(&body);
-    if (!f) return http_reply_error(x, 500, "out of memory");
-    const metrics m = {.file = f, .prefix = x->server->options.metrics_prefix};
-    put_metrics(&m, &stats);
-    put_grammars(&m, &grammars);
-    if (os_stream_close(f)) return http_reply_text(x, 200, "text/plain; version=0.0.4", &body);
-    bytes_free(&body);
-    return http_reply_error(x, 500, "out of memory");
 }

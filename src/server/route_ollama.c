@@ -1,5 +1,6 @@
 /* route_ollama.c: routes of Ollama's API that describe the server and its model. */
 #include <ctype.h>
+#include <math.h>
 #include <string.h>
 
 #include "clock.h"
@@ -66,7 +67,7 @@ static void put_details(json_writer *w, const pi_model_info *info) {
 
 /* Writes what /api/tags and /api/ps have in common. The digest identifies name, shape and type; the
  * file is not hashed. */
-static void put_model(json_writer *w, const server *s) {
+static void put_model(json_writer *w, const served_model *s) {
     const pi_model_info *info = &s->info;
     char identity[512], digest[SHA256_HEX + 1];
     snprintf(identity, sizeof identity, "%s %s %s %llu %llu", s->options.model_name,
@@ -80,35 +81,67 @@ static void put_model(json_writer *w, const server *s) {
     put_details(w, info);
 }
 
+/* Writes a model that is not loaded: its shape is not known. */
+static void put_unloaded(json_writer *w, const server_model *source) {
+    char identity[512], digest[SHA256_HEX + 1];
+    const pi_model_info unknown = {.architecture = "", .type = ""};
+    snprintf(identity, sizeof identity, "%s %llu", source->name, (unsigned long long)source->bytes);
+    sha256_hex(identity, strlen(identity), digest);
+    json_put_text(w, "name", source->name);
+    json_put_text(w, "model", source->name);
+    json_put_int(w, "size", (int64_t)source->bytes);
+    json_put_text(w, "digest", digest);
+    put_details(w, &unknown);
+}
+
 enum MHD_Result route_ollama_tags(exchange *x) {
+    registry *r = x->server->registry;
     bytes body = {0};
     bytes_json j;
     enum MHD_Result result;
     if (!begin(x, &j, &body, &result)) return result;
     json_put_array(&j.writer, "models");
-    json_put_object(&j.writer, NULL);
-    put_model(&j.writer, x->server);
-    ollama_put_time(&j.writer, "modified_at", x->server->created);
-    json_end_object(&j.writer);
+    for (int i = 0; i < registry_count(r); i++) {
+        served_model *m = registry_peek(r, i);
+        json_put_object(&j.writer, NULL);
+        if (m)
+            put_model(&j.writer, m);
+        else
+            put_unloaded(&j.writer, registry_model(r, i));
+        ollama_put_time(&j.writer, "modified_at", x->server->created);
+        json_end_object(&j.writer);
+        registry_release(r, m);
+    }
     json_end_array(&j.writer);
     return end(x, &j, &body);
 }
 
 enum MHD_Result route_ollama_ps(exchange *x) {
-    const server *s = x->server;
+    registry *r = x->server->registry;
     bytes body = {0};
     bytes_json j;
     enum MHD_Result result;
-    pi_placement placement;
-    pi_context_get_placement(scheduler_context(s->scheduler), &placement);
     if (!begin(x, &j, &body, &result)) return result;
     json_put_array(&j.writer, "models");
-    json_put_object(&j.writer, NULL);
-    put_model(&j.writer, s);
-    json_put_int(&j.writer, "size_vram", (int64_t)placement.gpu_weights);
-    json_put_int(&j.writer, "context_length", s->options.n_ctx);
-    json_put_text(&j.writer, "expires_at", "9999-12-31T23:59:59Z");
-    json_end_object(&j.writer);
+    for (int i = 0; i < registry_count(r); i++) {
+        pi_placement placement;
+        model_view view;
+        served_model *m = registry_peek(r, i);
+        if (!m) continue;
+        pi_context_get_placement(scheduler_context(m->scheduler), &placement);
+        registry_view(r, i, &view);
+        json_put_object(&j.writer, NULL);
+        put_model(&j.writer, m);
+        json_put_int(&j.writer, "size_vram", (int64_t)placement.gpu_weights);
+        json_put_int(&j.writer, "context_length", m->options.n_ctx);
+        if (view.idle_left < 0)
+            json_put_text(&j.writer, "expires_at", "9999-12-31T23:59:59Z");
+        else
+            ollama_put_time(&j.writer, "expires_at",
+                            (int64_t)time(NULL) + (int64_t)ceil(view.idle_left));
+        json_end_object(&j.writer);
+        registry_release(r, m);
+    }
     json_end_array(&j.writer);
     return end(x, &j, &body);
 }
@@ -154,7 +187,7 @@ static void put_metadata(json_writer *w, const pi_model *model) {
     json_end_object(w);
 }
 
-static void put_capabilities(json_writer *w, const server *s) {
+static void put_capabilities(json_writer *w, const served_model *s) {
     const char *source = s->prompts.is_fallback ? NULL
                                                 : pi_chat_template_source(s->prompts.chat, false);
     json_put_array(w, "capabilities");
@@ -167,7 +200,7 @@ static void put_capabilities(json_writer *w, const server *s) {
 }
 
 enum MHD_Result route_ollama_show(exchange *x) {
-    const server *s = x->server;
+    const served_model *s = x->served;
     const json_node *request = NULL;
     bytes body = {0};
     bytes_json j;
@@ -187,7 +220,7 @@ enum MHD_Result route_ollama_show(exchange *x) {
     json_put_text(&j.writer, "parameters", parameters);
     json_put_text(&j.writer, "template",
                   s->prompts.is_fallback ? "" : pi_chat_template_source(s->prompts.chat, false));
-    ollama_put_time(&j.writer, "modified_at", s->created);
+    ollama_put_time(&j.writer, "modified_at", x->server->created);
     put_details(&j.writer, &s->info);
     put_metadata(&j.writer, s->options.model);
     put_capabilities(&j.writer, s);

@@ -19,7 +19,7 @@ typedef struct scored {
 } scored;
 
 typedef struct rerank_call {
-    server *server;
+    served_model *served;
     const char *query;
     size_t n_query;
     const char *name;           /* of the field: "documents" or "texts" */
@@ -38,7 +38,7 @@ static bool document_text(const json_node *node, const char **text, size_t *n) {
 }
 
 static pi_status read_request(rerank_call *c, const json_node *body, pi_error *err) {
-    const encoder *e = c->server->encoder;
+    const encoder *e = c->served->encoder;
     if (!e || encoder_pooling(e) != PI_POOLING_RANK)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "the model does not rank: reranking needs a model with a classifier, and "
@@ -62,8 +62,8 @@ static pi_status read_request(rerank_call *c, const json_node *body, pi_error *e
 }
 
 static pi_status tokenize(rerank_call *c, size_t i, pi_error *err) {
-    const pi_model *model = c->server->options.model;
-    const int32_t n_ctx = c->server->options.n_ctx;
+    const pi_model *model = c->served->options.model;
+    const int32_t n_ctx = c->served->options.n_ctx;
     const char *text = NULL;
     size_t n_text = 0, n = 0, capacity = (size_t)n_ctx;
     if (!document_text(json_at(c->documents, i), &text, &n_text))
@@ -91,7 +91,7 @@ static int compare(const void *pa, const void *pb) {
 }
 
 static pi_status compute(rerank_call *c, pi_error *err) {
-    size_t width = (size_t)pi_embedding_width(c->server->options.model, PI_POOLING_RANK);
+    size_t width = (size_t)pi_embedding_width(c->served->options.model, PI_POOLING_RANK);
     c->pairs = mem_calloc(c->n, sizeof *c->pairs);
     c->scores = mem_calloc(c->n * width, sizeof *c->scores);
     c->order = mem_calloc(c->n, sizeof *c->order);
@@ -100,7 +100,7 @@ static pi_status compute(rerank_call *c, pi_error *err) {
     pi_status status = PI_OK;
     for (size_t i = 0; i < c->n && status == PI_OK; i++) status = tokenize(c, i, err);
     if (status == PI_OK)
-        status = encoder_embed(c->server->encoder, c->pairs, (int32_t)c->n, c->scores, err);
+        status = encoder_embed(c->served->encoder, c->pairs, (int32_t)c->n, c->scores, err);
     for (size_t i = 0; i < c->n && status == PI_OK; i++)
         c->order[i] = (scored){i, (double)c->scores[i * width]};
     if (status == PI_OK) qsort(c->order, c->n, sizeof *c->order, compare);
@@ -138,7 +138,7 @@ static enum MHD_Result answer(const rerank_call *c, exchange *x) {
         return http_reply_json(x, &j, &body);
     }
     json_put_object(w, NULL);
-    json_put_text(w, "model", c->server->options.model_name);
+    json_put_text(w, "model", c->served->options.model_name);
     json_put_text(w, "object", "list");
     json_put_object(w, "usage");
     json_put_int(w, "prompt_tokens", c->n_tokens);
@@ -153,10 +153,12 @@ enum MHD_Result route_rerank(exchange *x) {
     const json_node *body = NULL;
     enum MHD_Result result;
     pi_error err = {.status = PI_OK};
-    rerank_call c = {.server = x->server};
+    rerank_call c = {.served = x->served};
     if (!http_parse_body(x, &body, &result)) return result;
     pi_status status = read_request(&c, body, &err);
     if (status == PI_OK) status = compute(&c, &err);
+    x->record.prompt_tokens = c.n_tokens;
+    limiter_charge(x->server->limiter, x->key, c.n_tokens);
     if (status == PI_OK)
         result = answer(&c, x);
     else if (status == PI_ERR_CANCELLED)

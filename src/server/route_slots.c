@@ -10,9 +10,9 @@
 #include "os_file.h"
 
 enum MHD_Result route_slots(exchange *x) {
-    const server *s = x->server;
-    size_t n = (size_t)s->options.n_slots;
-    if (s->options.hides_slots)
+    const served_model *m = x->served;
+    size_t n = (size_t)m->options.n_slots;
+    if (x->server->options.hides_slots)
         return http_reply_error(x, 404, "this server was started without this route");
     slot_view *views = mem_calloc(n, sizeof *views);
     bytes body = {0};
@@ -21,20 +21,20 @@ enum MHD_Result route_slots(exchange *x) {
         mem_free(views);
         return http_reply_error(x, 500, "out of memory");
     }
-    scheduler_get_slots(s->scheduler, views);
+    scheduler_get_slots(m->scheduler, views);
     json_put_array(&j.writer, NULL);
     for (size_t i = 0; i < n; i++) {
         const slot_view *v = &views[i];
         json_put_object(&j.writer, NULL);
         json_put_int(&j.writer, "id", (int64_t)i);
-        json_put_int(&j.writer, "n_ctx", s->options.n_ctx);
+        json_put_int(&j.writer, "n_ctx", m->options.n_ctx);
         json_put_bool(&j.writer, "is_processing", v->busy);
-        if (s->options.isolates_keys && v->owner != x->key) {
+        if (x->server->options.isolates_keys && v->owner != x->key) {
             json_end_object(&j.writer);
             continue;
         }
         json_put_bool(&j.writer, "in_prompt", v->in_prompt);
-        json_put_bool(&j.writer, "speculative", s->options.speculator != NULL);
+        json_put_bool(&j.writer, "speculative", m->options.speculator != NULL);
         json_put_int(&j.writer, "n_tokens", v->n_tokens);
         json_put_int(&j.writer, "n_prompt", v->n_prompt);
         json_put_int(&j.writer, "n_cached", v->n_cached);
@@ -76,7 +76,7 @@ static int32_t slot_number(const exchange *x) {
     errno = 0;
     long n = strtol(digits, &end, 10);
     bool good = end > digits && !*end && *digits >= '0' && *digits <= '9' && !errno;
-    return good && n < x->server->options.n_slots ? (int32_t)n : -1;
+    return good && n < x->served->options.n_slots ? (int32_t)n : -1;
 }
 
 static enum MHD_Result reply(exchange *x, const slot_job *job, const char *name, double seconds) {
@@ -135,7 +135,7 @@ enum MHD_Result route_slot_action(exchange *x) {
             return http_reply_failed(x, &err);
     }
     double start = clock_seconds();
-    pi_status status = scheduler_run_job(s->scheduler, &job, &err);
+    pi_status status = scheduler_run_job(x->served->scheduler, &job, &err);
     return status == PI_OK ? reply(x, &job, name, clock_seconds() - start)
                            : http_reply_failed(x, &err);
 }

@@ -2,7 +2,7 @@
 #include "dialects.h"
 #include "mem.h"
 
-static void put_pieces(json_writer *w, const server *s, const int32_t *tokens, size_t n) {
+static void put_pieces(json_writer *w, const served_model *s, const int32_t *tokens, size_t n) {
     char text[256];
     for (size_t i = 0; i < n; i++) {
         size_t length = prompt_token_text(s->options.model, tokens[i], text, sizeof text);
@@ -32,7 +32,7 @@ enum MHD_Result route_tokenize(exchange *x) {
     content.flags = (add_special ? PI_TOKENIZE_BOS : 0u) |
                     (parse_special ? PI_TOKENIZE_SPECIAL : 0u);
     if (status == PI_OK)
-        status = prompt_tokens(x->server->options.model, &content, &tokens, &n, &err);
+        status = prompt_tokens(x->served->options.model, &content, &tokens, &n, &err);
     if (status != PI_OK) return http_reply_failed(x, &err);
     if (!bytes_json_begin(&j, &reply)) {
         mem_free(tokens);
@@ -40,7 +40,7 @@ enum MHD_Result route_tokenize(exchange *x) {
     }
     json_put_object(&j.writer, NULL);
     json_put_array(&j.writer, "tokens");
-    if (pieces) put_pieces(&j.writer, x->server, tokens, n);
+    if (pieces) put_pieces(&j.writer, x->served, tokens, n);
     for (size_t i = 0; i < n && !pieces; i++) json_put_int(&j.writer, NULL, tokens[i]);
     json_end_array(&j.writer);
     json_end_object(&j.writer);
@@ -83,7 +83,7 @@ enum MHD_Result route_detokenize(exchange *x) {
     if (!http_parse_body(x, &body, &result)) return result;
     const json_node *list = json_get(body, "tokens");
     pi_status status = json_kind_of(list) == JSON_ARRAY
-                           ? detokenize(x->server->options.model, list, &text, &err)
+                           ? detokenize(x->served->options.model, list, &text, &err)
                            : error_set(&err, PI_ERR_ARG, "tokens: must be an array");
     if (status == PI_OK && !bytes_json_begin(&j, &reply)) status = error_nomem(&err, 0, "answer");
     if (status == PI_OK) {

@@ -17,6 +17,8 @@
 /* Maximum prompt tokens of a step in which other sequences generate: they take about as long as a
  * few decode steps, and are enough for the kernels that read weights once for many tokens. */
 enum { PIECE_TOKENS = 64 };
+/* The same for deterministic contexts, whose ubatches have at most 8 tokens. */
+enum { DETERMINISTIC_PIECE = 8 };
 /* Rows of logits per step for prompt tokens whose probabilities are requested. */
 enum { ECHO_ROWS = 32 };
 
@@ -26,6 +28,7 @@ struct scheduler {
     slot *slots;         /* [n_slots] */
     pi_input *inputs;    /* [n_slots] inputs of the step */
     slot **stepping;     /* [n_slots] slots of these inputs */
+    slot **prompts;      /* [n_slots] slots that read their prompts */
     pi_draft *drafts;    /* [n_slots] */
     prompt_store *store; /* NULL: none */
     bool watching;       /* the step counts active neurons */
@@ -34,6 +37,8 @@ struct scheduler {
     bool *closed;        /* [n_slots + max_queue] */
     uint64_t order;
     int32_t n_vocab, n_embd;
+    double *served, *weights; /* [shares.n] tokens of each account over its weight; weights */
+    int32_t *n_sequences;     /* [shares.n] sequences that wait or have a slot */
 
     os_thread thread;
     bool has_thread, has_lock;
@@ -61,6 +66,21 @@ static int32_t logits_rows(const scheduler_options *o) {
 
 /* ---- ends of sequences; all called under the lock -------------------------------------------- */
 
+/* Counts tokens that were computed for a sequence. */
+static void charge(scheduler *s, const sequence *q, int32_t n_tokens) {
+    s->served[q->account] += (double)n_tokens / s->weights[q->account];
+}
+
+/* Counts a sequence that arrives. An account that had none starts level with the least served of
+ * those that have some. */
+static void enter(scheduler *s, const sequence *q) {
+    double least = INFINITY;
+    if (s->n_sequences[q->account]++ > 0) return;
+    for (int i = 0; i < s->options.shares.n; i++)
+        if (i != q->account && s->n_sequences[i] > 0 && s->served[i] < least) least = s->served[i];
+    if (isfinite(least) && s->served[q->account] < least) s->served[q->account] = least;
+}
+
 static void unreference(sequence *q) {
     if (--q->references == 0) sequence_free(q);
 }
@@ -73,6 +93,7 @@ static void let_go(scheduler *s, sequence *q) {
         s->stats.generated_seconds += q->times.last_token - q->times.first_token;
     }
     if (q->finish == FINISH_GONE) s->stats.left++;
+    s->n_sequences[q->account]--;
     if (!q->abandoned) os_condition_signal(q->news);
     unreference(q);
 }
@@ -135,6 +156,36 @@ static finish_reason why_gone(const sequence *q) {
     return q->finish == FINISH_NONE && q->abandoned ? FINISH_GONE : q->finish;
 }
 
+/* Called under the lock: ends sequences whose time is over. What has been generated is an answer
+ * that was cut. */
+static void end_late(scheduler *s) {
+    const double now = clock_seconds();
+    for (int i = 0; i < s->options.n_slots; i++) {
+        slot *t = &s->slots[i];
+        sequence *q = t->sequence;
+        if (!q || q->deadline == 0 || now < q->deadline) continue;
+        sequence_end(q, q->n_tokens > q->n_echo ? FINISH_LENGTH : FINISH_TIMEOUT);
+        s->stats.late++;
+        release_slot(s, t);
+    }
+    for (sequence *q = s->first; q; q = q->next) {
+        if (q->deadline == 0 || now < q->deadline || q->finish != FINISH_NONE) continue;
+        sequence_end(q, FINISH_TIMEOUT); /* drop_queued removes it */
+        s->stats.late++;
+    }
+}
+
+/* The link in the queue to the sequence that starts next. */
+static sequence **next_queued(scheduler *s) {
+    sequence **best = &s->first;
+    for (sequence **link = &s->first->next; *link; link = &(*link)->next) {
+        const sequence *q = *link, *b = *best;
+        const bool less = s->served[q->account] < s->served[b->account];
+        if (q->priority < b->priority || (q->priority == b->priority && less)) best = link;
+    }
+    return best;
+}
+
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Starts sequences that wait while slots are free. Copying states takes time: while others
@@ -143,13 +194,15 @@ static void start_queued(scheduler *s) {
     bool generates = false;
     for (int i = 0; i < s->options.n_slots; i++) generates |= s->slots[i].state == SLOT_DECODE;
     for (bool more = true; more && s->first && !s->stopping; more = !generates || !s->store) {
-        slot *t = slot_choose(s->slots, s->options.n_slots, s->first);
+        sequence **link = next_queued(s), *q = *link;
+        slot *t = slot_choose(s->slots, s->options.n_slots, q);
         if (!t) return;
-        sequence *q = s->first;
-        s->first = q->next;
-        if (!s->first) s->last = NULL;
+        *link = q->next;
+        s->last = NULL;
+        for (sequence *left = s->first; left; left = left->next) s->last = left;
         q->next = NULL;
         q->times.started = clock_seconds();
+        histogram_add(&s->stats.queue_seconds, q->times.started - q->times.queued);
         s->stats.waiting--;
         s->stats.processing++;
         os_mutex_unlock(&s->lock); /* states are copied; no other thread uses a free slot */
@@ -179,15 +232,28 @@ static void add_input(scheduler *s, int *n, slot *t, pi_input in, int32_t n_new,
     s->stepping[(*n)++] = t;
 }
 
-/* Returns the slot in its prompt that started first of those not yet examined (order > after). */
-static slot *next_in_prompt(scheduler *s, uint64_t after) {
-    slot *first = NULL;
-    for (int i = 0; i < s->options.n_slots; i++) {
-        slot *t = &s->slots[i];
-        if (t->state == SLOT_PROMPT && t->order > after && (!first || t->order < first->order))
-            first = t;
+/* Finds the slots that can read their prompts, those with the least left first; returns their
+ * number. Slots that started earlier are asked first: later ones wait for prefixes that they share
+ * with them. */
+static int find_prompts(scheduler *s, slot **found) {
+    int n = 0;
+    uint64_t after = 0;
+    for (;;) {
+        slot *next = NULL;
+        for (int i = 0; i < s->options.n_slots; i++) {
+            slot *t = &s->slots[i];
+            if (t->state == SLOT_PROMPT && t->order > after && (!next || t->order < next->order))
+                next = t;
+        }
+        if (!next) return n;
+        after = next->order;
+        if (!slot_share(s->slots, s->options.n_slots, next)) continue;
+        const int32_t left = next->sequence->n_prompt - next->n_tokens;
+        int at = n++;
+        for (; at > 0 && found[at - 1]->sequence->n_prompt - found[at - 1]->n_tokens > left; at--)
+            found[at] = found[at - 1];
+        found[at] = next;
     }
-    return first;
 }
 
 /* Fills the inputs of a step; returns their number. *n_piece: prompt tokens among them. */
@@ -206,12 +272,15 @@ static int gather(scheduler *s, int32_t *n_piece) {
         n_decode += in.n_tokens;
     }
     int32_t budget = s->options.context.n_batch - n_decode;
-    if (n > 0 && budget > PIECE_TOKENS) budget = PIECE_TOKENS;
+    const int32_t piece = s->options.context.deterministic ? DETERMINISTIC_PIECE : PIECE_TOKENS;
+    if (n > 0 && budget > piece) budget = piece;
     int32_t rows = ECHO_ROWS;
     *n_piece = 0;
-    for (slot *t = next_in_prompt(s, 0); t && budget > 0; t = next_in_prompt(s, t->order)) {
-        if (!slot_share(s->slots, s->options.n_slots, t)) continue;
-        int32_t left = t->sequence->n_prompt - t->n_tokens, count = left < budget ? left : budget;
+    const int n_prompts = find_prompts(s, s->prompts);
+    for (int i = 0; i < n_prompts && budget > 0; i++) {
+        slot *t = s->prompts[i];
+        const int32_t share = (budget + n_prompts - i - 1) / (n_prompts - i);
+        int32_t left = t->sequence->n_prompt - t->n_tokens, count = left < share ? left : share;
         if (echoes(t->sequence)) {
             if (rows == 0) continue;
             if (count > rows) count = rows;
@@ -323,13 +392,22 @@ static void publish(scheduler *s, sampled *r) {
         release_slot(s, t);
         return;
     }
-    if (q->times.first_token <= 0) q->times.first_token = clock_seconds();
+    const double now = clock_seconds();
+    if (q->times.first_token <= 0) {
+        q->times.first_token = now;
+        histogram_add(&s->stats.first_token_seconds, now - q->times.queued);
+    } else {
+        const uint64_t gap = s->stats.counters.ubatches - q->last_ubatch;
+        if (gap > s->stats.longest_gap) s->stats.longest_gap = gap;
+        histogram_add(&s->stats.token_seconds, now - q->times.last_token);
+    }
+    q->times.last_token = now;
+    q->last_ubatch = s->stats.counters.ubatches;
     if (q->max_tokens == 0) {
         sequence_end(q, FINISH_LENGTH);
     } else {
         sequence_push(q, &r->next, r->chosen, r->tops);
         s->stats.generated_tokens++;
-        q->times.last_token = clock_seconds();
     }
     t->state = SLOT_DECODE;
     t->feed[SLOT_FEED] = r->chosen.token;
@@ -354,6 +432,7 @@ static void note_fed(scheduler *s, int n) {
             q->n_fed += t->piece;
             s->stats.prompt_tokens += (uint64_t)t->piece;
         }
+        charge(s, q, t->piece);
         t->n_tokens += t->piece;
         q->n_drafted += t->n_draft;
         s->stats.drafted_tokens += (uint64_t)t->n_draft;
@@ -568,6 +647,7 @@ static void run(void *arg) {
     if (!results) s->stopping = s->draining = true;
     while (!s->stopping) {
         find_who_left(s);
+        end_late(s);
         drop_queued(s, why_gone);
         run_jobs(s);
         start_queued(s);
@@ -618,6 +698,8 @@ pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_erro
         sequence *q = sequences[i];
         q->references++;
         q->next = NULL;
+        q->times.queued = clock_seconds();
+        enter(s, q);
         if (s->last)
             s->last->next = q;
         else
@@ -668,13 +750,19 @@ static pi_status create_slots(scheduler *s, pi_error *err) {
     s->inputs = mem_calloc(n, sizeof *s->inputs);
     s->stepping = mem_calloc(n, sizeof *s->stepping);
     s->drafts = mem_calloc(n, sizeof *s->drafts);
+    s->prompts = mem_calloc(n, sizeof *s->prompts);
     s->views = mem_calloc(n, sizeof *s->views);
     s->watched = mem_calloc(watched, sizeof *s->watched);
     s->watchers = mem_calloc(watched, sizeof *s->watchers);
     s->closed = mem_calloc(watched, sizeof *s->closed);
-    if (!s->slots || !s->inputs || !s->stepping || !s->drafts || !s->views || !s->watched ||
-        !s->watchers || !s->closed)
+    const size_t n_accounts = (size_t)o->shares.n;
+    s->served = mem_calloc(n_accounts, sizeof *s->served);
+    s->weights = mem_calloc(n_accounts, sizeof *s->weights);
+    s->n_sequences = mem_calloc(n_accounts, sizeof *s->n_sequences);
+    if (!s->slots || !s->inputs || !s->stepping || !s->prompts || !s->drafts || !s->views ||
+        !s->watched || !s->watchers || !s->closed || !s->served || !s->weights || !s->n_sequences)
         return error_nomem(err, watched * sizeof *s->watched, "slots");
+    memcpy(s->weights, o->shares.weights, n_accounts * sizeof *s->weights);
     for (int32_t i = 0; i < o->n_slots; i++) {
         slot *t = &s->slots[i];
         t->tokens = mem_calloc((size_t)o->n_ctx, sizeof *t->tokens);
@@ -750,6 +838,10 @@ void scheduler_destroy(scheduler *s) {
     mem_free(s->slots);
     mem_free(s->inputs);
     mem_free(s->stepping);
+    mem_free(s->prompts);
+    mem_free(s->served);
+    mem_free(s->weights);
+    mem_free(s->n_sequences);
     mem_free(s->drafts);
     mem_free(s->views);
     mem_free(s->watched);

@@ -3,6 +3,14 @@
  *
  * Every step is one forward pass: one token for each sequence that generates, and at most one piece
  * of prompts, so that a long prompt never delays the other sequences for longer than a piece takes.
+ * All prompts that are being read share the piece equally, so that a long prompt does not delay the
+ * short ones either.
+ *
+ * Sequences that wait for a slot are started by priority (lower numbers first), then by account:
+ * the one that has been served least, in tokens over its weight (Sheng et al., Fairness in Serving
+ * Large Language Models, OSDI 2024); then in order of arrival. An account that comes back after it
+ * had no sequences starts level with the least served of the others: silence earns no credit.
+ *
  * Slots keep the KV state of what they have read. A new sequence gets the slot with the longest
  * common prefix, or a copy of another slot's prefix. When several waiting sequences have a common
  * prefix, only the first of them evaluates the prefix. Only sequences of one owner share prefixes.
@@ -14,11 +22,18 @@
 #ifndef SERVER_SCHEDULER_H
 #define SERVER_SCHEDULER_H
 
+#include "histogram.h"
 #include "powerinfer_speculate.h"
 #include "prompt_store.h"
 #include "sequence.h"
 
 typedef struct scheduler scheduler;
+
+/* Weights of the accounts of sequences. */
+typedef struct account_shares {
+    const double *weights; /* [n], each > 0; copied */
+    int n;                 /* >= 1 */
+} account_shares;
 
 typedef struct scheduler_options {
     const pi_model *model;
@@ -26,6 +41,7 @@ typedef struct scheduler_options {
     int32_t n_slots;            /* >= 1, <= context.n_batch */
     int32_t n_ctx;              /* capacity of one slot */
     int32_t max_queue;          /* maximum number of sequences that wait */
+    account_shares shares;
     prompt_store_options store; /* neither memory nor a folder: no store */
     /* for n_slots texts of n_ctx tokens; outlives the scheduler; NULL: none */
     pi_speculator *speculator;
@@ -43,6 +59,10 @@ typedef struct scheduler_stats {
     uint64_t drafted_tokens, accepted_tokens;
     uint64_t steps, busy_slots; /* forward passes; sum of their slots */
     uint64_t longest_piece;     /* maximum prompt tokens of a step that also generated */
+    uint64_t longest_gap;       /* maximum ubatches from a token of a sequence to its next one */
+    uint64_t late;              /* sequences that ended because their time was over */
+    /* from the arrival of a sequence to its slot, and to its first token; between tokens */
+    histogram queue_seconds, first_token_seconds, token_seconds;
     double prompt_seconds, generated_seconds; /* sums over sequences */
     int32_t processing, waiting;              /* current numbers */
     prompt_store_stats store;

@@ -24,6 +24,7 @@ typedef enum finish_reason {
     FINISH_LENGTH,   /* max_tokens was reached, or the context is full */
     FINISH_POOLED,   /* the prompt has been read, and `pooled` is complete */
     FINISH_GONE,     /* the client has left */
+    FINISH_TIMEOUT,  /* its time was over before the first token */
     FINISH_SHUTDOWN, /* the server stops */
     FINISH_ERROR     /* see `error` */
 } finish_reason;
@@ -47,7 +48,7 @@ typedef enum pooling {
 } pooling;
 
 typedef struct sequence_times { /* clock_seconds */
-    double started, first_token, last_token;
+    double queued, started, first_token, last_token;
 } sequence_times;
 
 typedef struct sequence {
@@ -73,6 +74,9 @@ typedef struct sequence {
     bool reuse;         /* reuse a slot's KV state of the prompt's beginning */
     int32_t preferred;  /* preferred slot plus 1; 0: any */
     int owner;          /* shares prefixes only with slots of this owner */
+    int account;        /* whose share of the slots it takes; 0: requests without a key */
+    int32_t priority;   /* lower numbers start first */
+    double deadline;    /* clock_seconds after which the text ends; 0: none */
     int fd;             /* the client's socket, watched for a disconnect; -1: none */
     os_condition *news; /* signalled when a field below has changed */
     struct sequence *next; /* next in the queue */
@@ -96,6 +100,7 @@ typedef struct sequence {
     int32_t n_fed;                       /* tokens of the prompt that have been evaluated */
     int64_t n_drafted, n_draft_accepted; /* tokens */
     sequence_times times;
+    uint64_t last_ubatch;   /* number of ubatches up to its last token */
     bool abandoned;         /* the reader has dropped its reference */
     neuron_counts *neurons; /* allocated by the creator; NULL: not watched */
     int references;

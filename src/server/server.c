@@ -8,7 +8,6 @@
 
 #include "clock.h"
 #include "dialects.h"
-#include "encoder.h"
 #include "http.h"
 #include "log.h"
 #include "mem.h"
@@ -16,7 +15,6 @@
 enum {
     THREAD_STACK = 512 << 10, /* bytes; only nested JSON recurses here, at most 64 levels */
     ANSWER_SECONDS = 2,       /* for the end of answers during shutdown */
-    TEMPLATE_SECONDS = 2,     /* for one prompt; a long conversation takes a tenth of a second */
     BACKLOG = 1024
 };
 
@@ -83,70 +81,19 @@ static pi_status start_daemon(server *s, pi_error *err) {
     return PI_OK;
 }
 
-static pi_status read_variables(server *s, pi_error *err) {
-    const char *text = s->options.template_variables;
-    if (!text) return PI_OK;
-    pi_status status = json_parse(text, strlen(text), "chat-template-kwargs", &s->variables, err);
-    if (status != PI_OK || json_kind_of(json_root(s->variables)) == JSON_OBJECT) return status;
-    return error_set(err, PI_ERR_FORMAT, "chat-template-kwargs: must be a JSON object");
-}
-
-/* Finds the control tokens that answers are parsed by. */
-static pi_status find_marks(server *s, pi_error *err) {
-    const pi_model *model = s->options.model;
-    size_t capacity = 0, n = 0;
-    for (int32_t token = 0; token < s->info.n_vocab; token++) {
-        char text[256];
-        bool plain = pi_token_text(model, token, false, text, sizeof text, &n, NULL) != PI_OK || n;
-        if (plain) continue;
-        n = prompt_token_text(model, token, text, sizeof text - 1);
-        text[n] = '\0';
-        if (n == 0 || !message_is_mark(&s->tools.format, text)) continue;
-        if (!mem_grow((void **)&s->marks, &capacity, s->n_marks + 1, sizeof *s->marks, INT32_MAX))
-            return error_nomem(err, sizeof *s->marks, "server");
-        s->marks[s->n_marks++] = token;
-    }
-    return PI_OK;
-}
-
 pi_status server_start(const server_options *options, server **out, pi_error *err) {
     *out = NULL;
-    if (options->n_slots >= options->context.n_batch)
-        return error_set(err, PI_ERR_ARG, "%d slots need a batch of more than %d tokens",
-                         options->n_slots, options->context.n_batch);
     server *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(err, sizeof *s, "server");
     *s = (server){.options = *options, .listener = OS_SOCKET_NONE, .created = (int64_t)time(NULL)};
     os_mutex_init(&s->clients_lock);
-    grammar_cache_init(&s->grammars);
-    pi_model_get_info(options->model, &s->info);
-    s->pooling = embeddings_pooling(options);
-    const scheduler_options scheduling = {.model = options->model,
-                                          .context = options->context,
-                                          .n_slots = options->n_slots,
-                                          .n_ctx = options->n_ctx,
-                                          .max_queue = options->max_queue,
-                                          .store = options->store,
-                                          .speculator = options->speculator};
-    const pi_chat_template_options chat = {.source = options->template_source,
-                                           .n_source = options->n_template,
-                                           .name = options->template_name,
-                                           .seconds = TEMPLATE_SECONDS};
-    pi_status status = prompt_maker_create(&s->prompts, options->model, &chat, err);
-    s->prompts.n_ctx = options->n_ctx;
-    if (status == PI_OK) status = tool_style_find(&s->tools, &s->prompts, err);
-    if (status == PI_OK) status = read_variables(s, err);
-    if (status == PI_OK) status = find_marks(s, err);
-    if (status == PI_OK && !page_create(&s->page)) status = error_nomem(err, 0, "page");
-    if (status == PI_OK) status = encoder_create(options, &s->encoder, err);
-    const bool by_encoder = options->pooling == SERVER_POOLING_CLS ||
-                            options->pooling == SERVER_POOLING_RANK;
-    if (status == PI_OK && by_encoder && !s->encoder)
-        status = error_set(err, PI_ERR_ARG,
-                           "pooling cls and rank: only encoders have them: use mean or last");
+    pi_status status = PI_OK;
+    if (!page_create(&s->page)) status = error_nomem(err, 0, "page");
+    if (status == PI_OK) status = limiter_create(&s->options, &s->limiter, err);
+    if (status == PI_OK) status = registry_create(&s->options, &s->registry, err);
     if (status == PI_OK) status = listen_on(s, err);
-    if (status == PI_OK) status = scheduler_create(&scheduling, &s->scheduler, err);
     if (status == PI_OK) status = start_daemon(s, err);
+    if (status == PI_OK) status = registry_start(s->registry, err);
     if (status != PI_OK) {
         server_stop(s, 0);
         return status;
@@ -159,12 +106,18 @@ uint16_t server_port(const server *s) {
     return s->port;
 }
 
-bool server_lacks_template(const server *s) {
-    return s->prompts.is_fallback && !s->encoder;
-}
-
-const pi_context *server_context(const server *s) {
-    return scheduler_context(s->scheduler);
+void server_describe(const server *s, server_description *out) {
+    *out = (server_description){.n_slots = 0};
+    served_model *m = s->options.routes ? NULL : registry_peek(s->registry, 0);
+    if (!m) return;
+    const pi_context *context = scheduler_context(m->scheduler);
+    *out = (server_description){.n_slots = m->options.n_slots,
+                                .n_ctx = m->options.n_ctx,
+                                .n_threads = pi_context_threads(context),
+                                .mode = pi_context_mode(context),
+                                .kernels = pi_context_kernels(context),
+                                .lacks_template = m->prompts.is_fallback && !m->encoder};
+    registry_release(s->registry, m);
 }
 
 /* Closes slow connections: libmicrohttpd counts time from a client's last byte, so one byte per
@@ -198,19 +151,13 @@ void server_stop(server *s, double seconds) {
         os_socket listener = MHD_quiesce_daemon(s->daemon);
         if (listener != OS_SOCKET_NONE) os_socket_close(listener);
     }
-    if (s->scheduler) scheduler_stop(s->scheduler, seconds);
-    encoder_stop(s->encoder);
+    if (s->registry) registry_stop(s->registry, seconds);
     if (s->daemon) wait_for_answers(s);
     if (s->daemon) MHD_stop_daemon(s->daemon); /* joins the threads of connections */
     if (s->listener != OS_SOCKET_NONE) os_socket_close(s->listener);
-    scheduler_destroy(s->scheduler);
-    encoder_destroy(s->encoder);
-    tool_style_free(&s->tools);
-    mem_free(s->marks);
-    prompt_maker_free(&s->prompts);
+    registry_destroy(s->registry);
+    limiter_destroy(s->limiter);
     page_free(&s->page);
-    json_free(s->variables);
-    grammar_cache_free(&s->grammars);
     os_mutex_destroy(&s->clients_lock);
     mem_free(s);
 }
@@ -231,14 +178,9 @@ uint16_t server_port(const server *s) {
     return 0;
 }
 
-bool server_lacks_template(const server *s) {
+void server_describe(const server *s, server_description *out) {
     (void)s;
-    return false;
-}
-
-const pi_context *server_context(const server *s) {
-    (void)s;
-    return NULL;
+    *out = (server_description){.n_slots = 0};
 }
 
 void server_tick(server *s) {

@@ -31,27 +31,27 @@ static void open_with(server_case *c, const pi_model_options *o) {
     pi_error err;
     *c = (server_case){.model = NULL};
     if (pi_model_open(CASE_MODEL, o, &c->model, &err) != PI_OK) fail_msg("%s", err.message);
-    c->options = (server_options){.model = c->model,
-                                  .model_name = "novella",
-                                  .model_path = CASE_MODEL,
+    c->options = (server_options){.served = {.model = c->model,
+                                             .model_name = "novella",
+                                             .model_path = CASE_MODEL,
+                                             .context = pi_context_default_options(),
+                                             .sampling = pi_sampler_default_options(),
+                                             .n_slots = 4,
+                                             .n_ctx = 256,
+                                             .max_queue = 256,
+                                             .max_tokens = -1,
+                                             .template_name = "chatml"},
                                   .metrics_prefix = "powerinfer_",
-                                  .context = pi_context_default_options(),
-                                  .sampling = pi_sampler_default_options(),
-                                  .n_slots = 4,
-                                  .n_ctx = 256,
-                                  .max_queue = 256,
-                                  .max_tokens = -1,
                                   .host = "127.0.0.1",
-                                  .template_name = "chatml",
                                   .has_page = true,
                                   .ping_seconds = 30,
                                   .read_seconds = 60,
                                   .max_connections = 1200};
-    c->options.context.device = PI_DEVICE_CPU;
-    c->options.context.n_threads = 2;
+    c->options.served.context.device = PI_DEVICE_CPU;
+    c->options.served.context.n_threads = 2;
     /* Tests compare answers: rounded keys and values would differ where sums differ. */
-    c->options.context.cache_k = c->options.context.cache_v = PI_CACHE_F32;
-    c->options.sampling.temp = 0;
+    c->options.served.context.cache_k = c->options.served.context.cache_v = PI_CACHE_F32;
+    c->options.served.sampling.temp = 0;
 }
 
 void case_open(server_case *c) {

@@ -22,9 +22,9 @@ static char alone[N_CLIENTS][MAX_ANSWER], answers[N_CLIENTS][MAX_ANSWER];
 static int set_up(void **state) {
     (void)state;
     case_open(&c);
-    c.options.n_slots = N_CLIENTS;
-    c.options.context.deterministic = true;
-    c.options.context.cache_k = c.options.context.cache_v = PI_CACHE_F16;
+    c.options.served.n_slots = N_CLIENTS;
+    c.options.served.context.deterministic = true;
+    c.options.served.context.cache_k = c.options.served.context.cache_v = PI_CACHE_F16;
     return 0;
 }
 

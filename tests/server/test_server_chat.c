@@ -17,7 +17,7 @@ static server_case c;
 static int set_up(void **state) {
     (void)state;
     case_open(&c);
-    c.options.n_ctx = 1024; /* long descriptions of tools */
+    c.options.served.n_ctx = 1024; /* long descriptions of tools */
     case_start(&c);
     return 0;
 }

@@ -31,7 +31,7 @@ static int set_up(void **state) {
     (void)state;
     case_open(&c);
     /* sums do not depend on the other sequences of a step */
-    c.options.context.kernels = PI_KERNELS_SCALAR;
+    c.options.served.context.kernels = PI_KERNELS_SCALAR;
     case_start(&c);
     return 0;
 }
@@ -57,7 +57,7 @@ static void compute(const char *text, bool last, double *out) {
     pi_session *session;
     int32_t tokens[N_CTX];
     size_t n = tokens_of(text, tokens);
-    pi_context_options o = c.options.context;
+    pi_context_options o = c.options.served.context;
     o.n_ctx = 0;
     assert_int_equal(pi_context_create(c.model, &o, &context, NULL), PI_OK);
     assert_int_equal(pi_session_create(context, N_CTX, &session, NULL), PI_OK);
@@ -270,7 +270,7 @@ static void test_last(void **state) {
     double want[N_EMBD];
     char body[256];
     case_stop(&c);
-    c.options.pooling = SERVER_POOLING_LAST;
+    c.options.served.pooling = SERVER_POOLING_LAST;
     case_start(&c);
     expect(texts[0], true, want);
     snprintf(body, sizeof body, "{\"input\":\"%s\"}", texts[0]);
@@ -284,7 +284,7 @@ static void test_last(void **state) {
     assert_true(case_metric(&c, "prompt_tokens_cached_total") ==
                 (double)(tokens_of(texts[0], tokens) - 1));
     case_stop(&c);
-    c.options.pooling = SERVER_POOLING_MEAN;
+    c.options.served.pooling = SERVER_POOLING_MEAN;
     case_start(&c);
     for (int i = 0; i < 2; i++) {
         http_reply r = http_post(&c, "/v1/embeddings", body);
@@ -311,8 +311,8 @@ static void test_model_pooling(void **state) {
         o.overrides = &one;
         o.n_overrides = 1;
         assert_int_equal(pi_model_open(CASE_MODEL, &o, &other.model, NULL), PI_OK);
-        other.options.model = other.model;
-        other.options.pooling = SERVER_POOLING_MODEL;
+        other.options.served.model = other.model;
+        other.options.served.pooling = SERVER_POOLING_MODEL;
         case_start(&other);
         http_reply r = http_post(&other, "/v1/embeddings", "{\"input\":\"Hello\"}");
         assert_int_equal(r.status, i < 2 ? 200 : 400);

@@ -39,11 +39,11 @@ static void open_encoder(const char *arch, server_pooling pooling) {
     case_open(&c);
     pi_model_close(c.model);
     ok(pi_model_open(MODEL_PATH, NULL, &c.model, &err));
-    c.options.model = c.model;
-    c.options.model_name = "encoder";
-    c.options.n_ctx = ENCODER_N_CTX;
-    c.options.pooling = pooling;
-    ok(pi_context_create(c.model, &c.options.context, &reference, &err));
+    c.options.served.model = c.model;
+    c.options.served.model_name = "encoder";
+    c.options.served.n_ctx = ENCODER_N_CTX;
+    c.options.served.pooling = pooling;
+    ok(pi_context_create(c.model, &c.options.served.context, &reference, &err));
     case_start(&c);
 }
 

@@ -21,7 +21,7 @@ static server_case c;
 static int set_up(void **state) {
     (void)state;
     case_open_fim(&c);
-    c.options.n_ctx = 512;
+    c.options.served.n_ctx = 512;
     case_start(&c);
     return 0;
 }

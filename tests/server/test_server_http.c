@@ -432,7 +432,7 @@ static const char busy_body[] =
 /* Clients that leave, with and without a stream, in the queue and in a slot, cost no more time. */
 static void test_clients_that_leave(void **state) {
     (void)state;
-    c.options.n_slots = 1;
+    c.options.served.n_slots = 1;
     case_start(&c);
     int whole = begin_stream(busy_body), stream = begin_stream(LONG_STREAM);
     wait_for("requests_processing", 1, true);
@@ -445,13 +445,13 @@ static void test_clients_that_leave(void **state) {
     wait_for("requests_deferred", 0, false);
     assert_true(case_metric(&c, "tokens_predicted_total") < 33 * 250);
     case_stop(&c);
-    c.options.n_slots = 4;
+    c.options.served.n_slots = 4;
 }
 
 static void test_full_queue(void **state) {
     (void)state;
-    c.options.n_slots = 1;
-    c.options.max_queue = 31;
+    c.options.served.n_slots = 1;
+    c.options.served.max_queue = 31;
     case_start(&c);
     int fd = begin_stream(busy_body);
     wait_for("requests_total", 32, true);
@@ -461,12 +461,13 @@ static void test_full_queue(void **state) {
     assert_int_equal(http_int(&r, "error.code"), 503);
     http_free(&r);
     close(fd);
+    wait_for("requests_deferred", 0, false);
     wait_for("requests_processing", 0, false);
     assert_int_equal(
         status_of("POST", "/v1/completions", NULL, "{\"prompt\":\"a\",\"max_tokens\":1}"), 200);
     case_stop(&c);
-    c.options.n_slots = 4;
-    c.options.max_queue = 256;
+    c.options.served.n_slots = 4;
+    c.options.served.max_queue = 256;
 }
 
 /* While other sequences generate, a long prompt is read in pieces. */
@@ -515,7 +516,7 @@ static void test_half_closed(void **state) {
     static const char *const bodies[] = {busy_body, LONG_STREAM};
     (void)state;
     size_t n;
-    c.options.n_slots = 1;
+    c.options.served.n_slots = 1;
     case_start(&c);
     int fd = socket_open(&c);
     socket_send(
@@ -537,7 +538,7 @@ static void test_half_closed(void **state) {
         wait_for("requests_deferred", 0, false);
     }
     case_stop(&c);
-    c.options.n_slots = 4;
+    c.options.served.n_slots = 4;
 }
 
 #ifdef TEST_SANITIZED
@@ -561,7 +562,7 @@ static void test_many_connections(void **state) {
 static void test_shutdown(void **state) {
     (void)state;
     size_t n;
-    c.options.n_slots = 1;
+    c.options.served.n_slots = 1;
     case_start(&c);
     int waiting = begin_stream(busy_body), stream = begin_stream(LONG_STREAM);
     wait_for("requests_total", 33, true);
@@ -576,7 +577,7 @@ static void test_shutdown(void **state) {
     assert_non_null(strstr(data, "shutting down"));
     free(data);
     close(stream);
-    c.options.n_slots = 4;
+    c.options.served.n_slots = 4;
 }
 
 /* Impossible options are reported at the start. */
@@ -588,10 +589,10 @@ static void test_start_errors(void **state) {
     o.host = "no.such.host.invalid";
     assert_int_equal(server_start(&o, &s, &err), PI_ERR_IO);
     o = c.options;
-    o.template_name = "nope";
+    o.served.template_name = "nope";
     assert_int_equal(server_start(&o, &s, &err), PI_ERR_NOT_FOUND);
     o = c.options;
-    o.n_slots = 600;
+    o.served.n_slots = 600;
     assert_int_equal(server_start(&o, &s, &err), PI_ERR_ARG);
     case_start(&c);
     o = c.options;
@@ -612,10 +613,12 @@ static void test_no_template(void **state) {
     assert_int_equal(pi_quantize(CASE_MODEL, path, &copy, NULL, &err), PI_OK);
     server_case own = c;
     assert_int_equal(pi_model_open(path, NULL, &own.model, &err), PI_OK);
-    own.options.model = own.model;
-    own.options.template_name = NULL;
+    own.options.served.model = own.model;
+    own.options.served.template_name = NULL;
     case_start(&own);
-    assert_true(server_lacks_template(own.server));
+    server_description d;
+    server_describe(own.server, &d);
+    assert_true(d.lacks_template);
     http_reply r = http_ask(&own, "GET", "/props", NULL, NULL);
     assert_string_equal(http_text(&r, "chat_template"), "");
     http_free(&r);

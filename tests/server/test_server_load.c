@@ -83,7 +83,7 @@ static size_t bytes_in_use(void) {
 static void run_clients(int n_slots) {
     pthread_t threads[N_CLIENTS];
     int n_wrong = 0;
-    c.options.n_slots = n_slots;
+    c.options.served.n_slots = n_slots;
     case_start(&c);
     for (int i = 0; i < N_CLIENTS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, client, (void *)(intptr_t)i), 0);
@@ -109,8 +109,8 @@ static void run_clients(int n_slots) {
 static void learn_answers(void) {
     char body[512];
     case_open(&c);
-    c.options.context.kernels = PI_KERNELS_SCALAR;
-    c.options.n_slots = 1;
+    c.options.served.context.kernels = PI_KERNELS_SCALAR;
+    c.options.served.n_slots = 1;
     case_start(&c);
     for (int i = 0; i < N_PROMPTS; i++) {
         write_body(body, sizeof body, i, false);

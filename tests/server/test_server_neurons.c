@@ -20,7 +20,7 @@ static server_case c;
 static int set_up(void **state) {
     (void)state;
     case_open(&c);
-    c.options.context.mode = PI_MODE_EXACT;
+    c.options.served.context.mode = PI_MODE_EXACT;
     case_start(&c);
     return 0;
 }
@@ -112,7 +112,7 @@ static void test_events(void **state) {
 static void test_dense(void **state) {
     (void)state;
     case_stop(&c);
-    c.options.context.mode = PI_MODE_DENSE;
+    c.options.served.context.mode = PI_MODE_DENSE;
     case_start(&c);
     http_reply r = http_post(
         &c, "/v1/completions",

@@ -20,8 +20,8 @@ static int set_up(void **state) {
     (void)state;
     case_open_fim(&c);
     /* sums do not depend on the number of tokens in a step */
-    c.options.context.kernels = PI_KERNELS_SCALAR;
-    c.options.n_ctx = 512;
+    c.options.served.context.kernels = PI_KERNELS_SCALAR;
+    c.options.served.n_ctx = 512;
     c.options.metrics_prefix = "llamacpp:";
     case_start(&c);
     return 0;
@@ -188,14 +188,14 @@ static void test_tools(void **state) {
 static void test_information(void **state) {
     (void)state;
     http_reply r = http_ask(&c, "GET", "/api/tags", NULL, NULL);
-    assert_string_equal(http_text(&r, "models.0.name"), c.options.model_name);
+    assert_string_equal(http_text(&r, "models.0.name"), c.options.served.model_name);
     assert_string_equal(http_text(&r, "models.0.details.family"), "llama");
     assert_string_equal(http_text(&r, "models.0.details.quantization_level"), "Q8_0");
     assert_string_equal(http_text(&r, "models.0.details.parameter_size"), "6.95M");
     assert_int_equal(strlen(http_text(&r, "models.0.digest")), 64);
     http_free(&r);
     r = http_ask(&c, "GET", "/api/ps", NULL, NULL);
-    assert_int_equal(http_int(&r, "models.0.context_length"), c.options.n_ctx);
+    assert_int_equal(http_int(&r, "models.0.context_length"), c.options.served.n_ctx);
     http_free(&r);
     r = http_ask(&c, "GET", "/api/version", NULL, NULL);
     assert_true(http_text(&r, "version")[0] == '0');
@@ -349,8 +349,8 @@ static void test_long_infill(void **state) {
     http_reply r = http_post(&c, "/infill", body.data);
     if (r.status != 200) fail_msg("%s", r.body);
     assert_int_equal(http_int(&r, "tokens_predicted"), 20);
-    assert_in_range(http_int(&r, "tokens_evaluated"), c.options.n_ctx - 20 - 8,
-                    c.options.n_ctx - 20);
+    assert_in_range(http_int(&r, "tokens_evaluated"), c.options.served.n_ctx - 20 - 8,
+                    c.options.served.n_ctx - 20);
     http_free(&r);
     bytes_free(&body);
 }

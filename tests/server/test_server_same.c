@@ -45,7 +45,7 @@ static int set_up(void **state) {
     pi_error err;
     (void)state;
     case_open(&c);
-    pi_context_options o = c.options.context;
+    pi_context_options o = c.options.served.context;
     o.n_logits = 1 + 8;
     if (pi_context_create(c.model, &o, &context, &err) != PI_OK) fail_msg("%s", err.message);
     assert_int_equal(pi_session_create(context, N_CTX, &session, NULL), PI_OK);

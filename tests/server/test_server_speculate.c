@@ -72,10 +72,10 @@ static int set_up(void **state) {
     (void)state;
     pi_error err;
     case_open(&c);
-    c.options.n_slots = N_SLOTS;
-    c.options.context.kernels = PI_KERNELS_SCALAR;
+    c.options.served.n_slots = N_SLOTS;
+    c.options.served.context.kernels = PI_KERNELS_SCALAR;
     if (pi_model_open(CASE_MODEL, NULL, &draft_model, &err) != PI_OK) fail_msg("%s", err.message);
-    pi_context_options o = c.options.context;
+    pi_context_options o = c.options.served.context;
     o.n_logits = N_SLOTS;
     o.kernels = PI_KERNELS_AUTO;
     if (pi_context_create(draft_model, &o, &draft_context, &err) != PI_OK)
@@ -104,10 +104,11 @@ static void start_with(bool lookup, bool model, int32_t n_min) {
     if (model) o.draft_model = draft_model;
     if (model) o.draft_context = draft_context;
     o.n_texts = N_SLOTS;
-    o.n_ctx = c.options.n_ctx;
+    o.n_ctx = c.options.served.n_ctx;
     o.n_max = N_DRAFT;
     o.n_min = n_min;
-    if (pi_speculator_create(&o, &c.options.speculator, &err) != PI_OK) fail_msg("%s", err.message);
+    if (pi_speculator_create(&o, &c.options.served.speculator, &err) != PI_OK)
+        fail_msg("%s", err.message);
     case_start(&c);
 }
 
@@ -118,8 +119,8 @@ static void start(bool lookup, bool model) {
 
 static void stop(void) {
     case_stop(&c);
-    pi_speculator_destroy(c.options.speculator);
-    c.options.speculator = NULL;
+    pi_speculator_destroy(c.options.served.speculator);
+    c.options.served.speculator = NULL;
 }
 
 /* Steps that also have parts of prompts round differently: log-probabilities differ in the last
@@ -198,7 +199,8 @@ static void test_what_is_said(void **state) {
     assert_true(json_as_bool(http_json(&r, "0.speculative"), &on) && on);
     http_free(&r);
     stop();
-    c.options.n_ctx = 32; /* up to the end of the context: as many tokens as without drafts */
+    c.options.served.n_ctx =
+        32; /* up to the end of the context: as many tokens as without drafts */
     start(true, true);
     r = http_post(&c, "/v1/completions", "{" PROMPT ",\"ignore_eos\":true}");
     assert_int_equal(http_int(&r, "usage.total_tokens"), 33);
@@ -210,9 +212,9 @@ static void test_what_is_said(void **state) {
 /* Batches with almost no room besides the slots: prompts progress with any drafts. */
 static void test_small_batches(void **state) {
     (void)state;
-    int32_t before = c.options.context.n_batch;
+    int32_t before = c.options.served.context.n_batch;
     for (int32_t n_batch = N_SLOTS + 1; n_batch <= N_SLOTS + 4; n_batch += 3) {
-        c.options.context.n_batch = n_batch;
+        c.options.served.context.n_batch = n_batch;
         start_with(true, true, n_batch == N_SLOTS + 1 ? N_DRAFT : 0);
         pthread_t other;
         assert_int_equal(pthread_create(&other, NULL, ask_some, (void *)(intptr_t)0), 0);
@@ -221,7 +223,7 @@ static void test_small_batches(void **state) {
         stop();
         assert_true(!wrong && !wrong_too);
     }
-    c.options.context.n_batch = before;
+    c.options.served.context.n_batch = before;
 }
 
 /* Recurrent layers are rewound to before the drafts, and accepted tokens are fed again. */
@@ -234,7 +236,7 @@ static void test_recurrent(void **state) {
     pi_error err;
     recurrent_write("qwen3next", NULL, path);
     if (pi_model_open(path, NULL, &c.model, &err) != PI_OK) fail_msg("%s", err.message);
-    c.options.model = c.model;
+    c.options.served.model = c.model;
     char *texts[2];
     for (int i = 0; i < 2; i++) {
         if (i == 0)
@@ -254,7 +256,7 @@ static void test_recurrent(void **state) {
     free(texts[0]);
     free(texts[1]);
     pi_model_close(c.model);
-    c.options.model = c.model = novella;
+    c.options.served.model = c.model = novella;
 }
 
 int main(void) {

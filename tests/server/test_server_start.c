@@ -33,7 +33,7 @@ static int close_all(void **state) {
 }
 
 static void begin(void) {
-    c.options.n_slots = 2;
+    c.options.served.n_slots = 2;
     case_start(&c);
 }
 
@@ -56,10 +56,10 @@ static void test_variables(void **state) {
     (void)state;
     const server_options before = c.options;
     static const char source[] = "{{ enable_thinking }} {{ reasoning_effort }} {{ mood }}|";
-    c.options.template_name = NULL;
-    c.options.template_source = source;
-    c.options.n_template = strlen(source);
-    c.options.template_variables =
+    c.options.served.template_name = NULL;
+    c.options.served.template_source = source;
+    c.options.served.n_template = strlen(source);
+    c.options.served.template_variables =
         "{\"enable_thinking\": false, \"reasoning_effort\": \"low\", \"mood\": \"calm\"}";
     begin();
     check_prompt("{" HELLO "}", "False low calm|", true);
@@ -69,10 +69,10 @@ static void test_variables(void **state) {
                  true);
     end(&before);
     pi_error err = {.status = PI_OK};
-    c.options.template_variables = "{\"a\": }";
+    c.options.served.template_variables = "{\"a\": }";
     assert_int_equal(server_start(&c.options, &c.server, &err), PI_ERR_FORMAT);
     assert_non_null(strstr(err.message, "chat-template-kwargs"));
-    c.options.template_variables = "[1]";
+    c.options.served.template_variables = "[1]";
     assert_int_equal(server_start(&c.options, &c.server, &err), PI_ERR_FORMAT);
     c.options = before;
 }
@@ -105,7 +105,8 @@ static void test_defaults(void **state) {
     http_free(&r);
     http_refused(&c, "/slots/0?action=save", "{\"filename\":\"a\"}", 501);
     end(&before);
-    c.options.evaluates_all = c.options.completes_messages = c.options.hides_slots = true;
+    c.options.served.evaluates_all = c.options.served.completes_messages = c.options.hides_slots =
+        true;
     begin();
     assert_int_equal(cached_again(""), 0);
     assert_true(cached_again(",\"cache_prompt\":true") > 4);
@@ -123,11 +124,11 @@ static void test_reasoning_format(void **state) {
     (void)state;
     static const char source[] = "{{ messages[0].content }}<think>";
     const server_options before = c.options;
-    c.options.template_name = NULL;
-    c.options.template_source = source;
-    c.options.n_template = strlen(source);
+    c.options.served.template_name = NULL;
+    c.options.served.template_source = source;
+    c.options.served.n_template = strlen(source);
     for (int keeps = 0; keeps < 2; keeps++) {
-        c.options.keeps_reasoning = keeps;
+        c.options.served.keeps_reasoning = keeps;
         begin();
         http_reply r = http_post(&c, "/v1/chat/completions", "{" HELLO ",\"max_tokens\":4}");
         assert_int_equal(http_json(&r, "choices.0.message.reasoning_content") == NULL, keeps);
@@ -316,7 +317,7 @@ static void test_busy_slot(void **state) {
     (void)state;
     const server_options before = c.options;
     c.options.slot_folder = folder;
-    c.options.n_slots = 1;
+    c.options.served.n_slots = 1;
     case_start(&c);
     int fd = socket_open(&c);
     static const char body[] =

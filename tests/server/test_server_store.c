@@ -462,9 +462,9 @@ static void run_conversations(uint64_t bytes, bool returns) {
     char *first[PEOPLE];
     int64_t cached = 0;
     case_open(&c);
-    c.options.n_slots = 1;
-    c.options.store.max_bytes = bytes;
-    c.options.context.kernels = PI_KERNELS_SCALAR; /* sums do not depend on the step */
+    c.options.served.n_slots = 1;
+    c.options.served.store.max_bytes = bytes;
+    c.options.served.context.kernels = PI_KERNELS_SCALAR; /* sums do not depend on the step */
     case_start(&c);
     for (int i = 0; i < PEOPLE; i++) first[i] = converse(&c, 100 + i, "", &cached);
     for (int i = 0; i < PEOPLE; i++) {
@@ -495,9 +495,9 @@ static void test_restart(void **state) {
     empty_folder();
     for (int run = 0; run < 2; run++) {
         case_open(&c);
-        c.options.store = (prompt_store_options){.folder = FOLDER,
-                                                 .max_file_bytes = (uint64_t)64 << 20};
-        c.options.context.kernels = PI_KERNELS_SCALAR;
+        c.options.served.store = (prompt_store_options){.folder = FOLDER,
+                                                        .max_file_bytes = (uint64_t)64 << 20};
+        c.options.served.context.kernels = PI_KERNELS_SCALAR;
         case_start(&c);
         char *text = converse(&c, 100, "", &cached);
         assert_int_equal(cached > 40, run == 1);

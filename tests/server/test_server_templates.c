@@ -18,7 +18,7 @@ static server_case c;
 static int set_up(void **state) {
     (void)state;
     case_open(&c);
-    c.options.n_ctx = 1024; /* long descriptions of tools */
+    c.options.served.n_ctx = 1024; /* long descriptions of tools */
     case_start(&c);
     return 0;
 }
@@ -32,9 +32,9 @@ static int tear_down(void **state) {
 /* A server with another template, until use_template(NULL). */
 static void use_template(const char *source) {
     case_stop(&c);
-    c.options.template_source = source;
-    c.options.n_template = source ? strlen(source) : 0;
-    c.options.template_name = source ? NULL : "chatml";
+    c.options.served.template_source = source;
+    c.options.served.n_template = source ? strlen(source) : 0;
+    c.options.served.template_name = source ? NULL : "chatml";
     case_start(&c);
 }
 

@@ -42,7 +42,7 @@ static char *complete(const char *fields) {
 static char *expected(int n) {
     pi_context *context;
     pi_session *session;
-    pi_context_options o = c.options.context;
+    pi_context_options o = c.options.served.context;
     static const char prompt[] = "It was a dark night and";
     int32_t tokens[256], next = 0;
     size_t n_tokens = 0, used = 0, length = 0;
