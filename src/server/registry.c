@@ -33,6 +33,7 @@ typedef struct entry {
     bool to_load;    /* asked for without a request */
     bool to_unload;  /* asked to leave */
     bool evicted;    /* leaves for another model */
+    bool closing;    /* it is being freed */
     bool starting;   /* the server is not ready without it */
     bool needs_room; /* memory was exhausted in the last attempt: another model has to leave */
     double used;     /* clock_seconds of the last request's begin or end */
@@ -92,7 +93,7 @@ int registry_default(const registry *r) {
 /* ---- what follows is called under the lock --------------------------------------------------- */
 
 static bool leaves(const entry *e) {
-    return e->to_unload || e->evicted;
+    return e->to_unload || e->evicted || e->closing;
 }
 
 /* Hands a loaded model to the requests that wait for it. */
@@ -193,16 +194,16 @@ static entry *next_expired(registry *r, double *next) {
 static void unload(registry *r, entry *e) {
     const bool sleeps = !leaves(e);
     served_model *m = e->served;
-    void *opened = e->opened;
     e->served = NULL;
-    e->opened = NULL;
-    e->state = sleeps ? MODEL_SLEEPING : MODEL_UNLOADED;
-    e->to_unload = e->evicted = false;
+    e->closing = true;
     os_mutex_unlock(&r->lock);
     served_destroy(m);
-    if (e->source->close) e->source->close(opened);
+    if (e->source->close) e->source->close(e->opened);
     log_line(LOG_LEVEL_INFO, "model %s unloaded", e->source->name);
     os_mutex_lock(&r->lock);
+    e->opened = NULL;
+    e->state = sleeps ? MODEL_SLEEPING : MODEL_UNLOADED;
+    e->to_unload = e->evicted = e->closing = false;
     if (e->first || e->to_load) want(r, e);
 }
 
