@@ -30,9 +30,15 @@
         USED("id_slot", "the slot to use if it is free"), USED("grammar", "GBNF"),                 \
         USED("json_schema", "a schema")
 
+/* Of all APIs. */
+#define FOR_ALL                                                                                    \
+    USED("model", "a model of the server, if it has several"),                                     \
+        USED("timeout", "seconds, after which the answer ends"),                                   \
+        USED("priority", "lower numbers are served first")
+
 #define FOR_OPENAI                                                                                 \
-    HARMLESS("model", "there is one model"), HARMLESS("metadata", "nothing is stored"),            \
-        HARMLESS("user", ""), HARMLESS("safety_identifier", ""), HARMLESS("service_tier", ""),     \
+    FOR_ALL, HARMLESS("metadata", "nothing is stored"), HARMLESS("user", ""),                      \
+        HARMLESS("safety_identifier", ""), HARMLESS("service_tier", ""),                           \
         HARMLESS("prompt_cache_key", "prefixes are cached anyway"),                                \
         HARMLESS("prompt_cache_options", ""), HARMLESS("prompt_cache_retention", "")
 
@@ -91,8 +97,7 @@ static const api_field completions_fields[] = {
         USED("t_max_predict_ms", "time limit; applies after the first line"),                      \
         USED("n_indent", "ends the answer before a line with fewer blanks"),                       \
         USED("return_tokens", ""), USED("response_fields", "of answers in one piece"),             \
-        HARMLESS("t_max_prompt_ms", ""), HARMLESS("model", "there is one model"),                  \
-        HARMLESS("n_keep", "contexts are not shifted"),                                            \
+        HARMLESS("t_max_prompt_ms", ""), FOR_ALL, HARMLESS("n_keep", "contexts are not shifted"),  \
         HARMLESS("n_discard", "contexts are not shifted"), REFUSED("min_keep", "1", ""),           \
         REFUSED("image_data", "", ""), REFUSED("lora", "", "load adapters at the start"),          \
         REFUSED("post_sampling_probs", "", ""), REFUSED("grammar_lazy", "", "use tools")
@@ -116,9 +121,8 @@ static const api_field infill_fields[] = {
 #define OLLAMA                                                                                     \
     USED("options", "num_predict, stop, seed, sampling; num_ctx and others are harmless"),         \
         USED("format", "json, or a schema"), USED("think", "true, false, or a level"),             \
-        USED("stream", "on by default"), USED("logprobs", ""), USED("top_logprobs", ""),           \
-        HARMLESS("model", "there is one model"), HARMLESS("keep_alive", "the model stays loaded"), \
-        REFUSED("images", "", "only text")
+        USED("stream", "on by default"), USED("logprobs", ""), USED("top_logprobs", ""), FOR_ALL,  \
+        USED("keep_alive", "if the server has several models"), REFUSED("images", "", "only text")
 
 static const api_field ollama_chat_fields[] = {
     USED("messages", "without images"),
@@ -205,7 +209,7 @@ static const api_field messages_fields[] = {
     USED("cache_prompt", ""),
     USED("chat_template_kwargs", ""),
     USED("stream", ""),
-    HARMLESS("model", "there is one model"),
+    FOR_ALL,
     HARMLESS("metadata", ""),
     HARMLESS("cache_control", "prefixes are cached anyway"),
     HARMLESS("service_tier", ""),
@@ -215,7 +219,7 @@ static const api_field messages_fields[] = {
     HARMLESS("betas", ""),
     HARMLESS("billing_policy", ""),
     HARMLESS("fallback_credit_token", ""),
-    HARMLESS("fallbacks", "there is one model"),
+    HARMLESS("fallbacks", "no other model is tried"),
     HARMLESS("user_profile_id", ""),
     HARMLESS("workspace_id", ""),
     REFUSED("thread", "", "conversations are not stored: send all messages"),

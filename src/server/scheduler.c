@@ -17,7 +17,7 @@
 /* Maximum prompt tokens of a step in which other sequences generate: they take about as long as a
  * few decode steps, and are enough for the kernels that read weights once for many tokens. */
 enum { PIECE_TOKENS = 64 };
-/* The same for deterministic contexts, whose ubatches have at most 8 tokens. */
+/* Maximum prompt tokens of such a step in a deterministic context: its ubatches have 8 tokens. */
 enum { DETERMINISTIC_PIECE = 8 };
 /* Rows of logits per step for prompt tokens whose probabilities are requested. */
 enum { ECHO_ROWS = 32 };
@@ -156,8 +156,7 @@ static finish_reason why_gone(const sequence *q) {
     return q->finish == FINISH_NONE && q->abandoned ? FINISH_GONE : q->finish;
 }
 
-/* Called under the lock: ends sequences whose time is over. What has been generated is an answer
- * that was cut. */
+/* Called under the lock: ends sequences whose time is over. Text that was generated is the answer. */
 static void end_late(scheduler *s) {
     const double now = clock_seconds();
     for (int i = 0; i < s->options.n_slots; i++) {

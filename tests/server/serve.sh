@@ -36,6 +36,30 @@ wrong 2 "expected a JSON object" --chat-template-kwargs '[]'
 wrong 1 "chat-template-kwargs" --port 0 --chat-template-kwargs '{"a":}'
 wrong 2 "a larger -c" --context-shift
 wrong 2 "multimodal" --mmproj x
+wrong 1 "No such file" --models no-such-folder
+mkdir -p models/folder empty
+ln -sf "$(dirname "$program")/../models/novella-7m.q8_0.powerinfer.gguf" models/small.gguf
+ln -sf ../small.gguf models/folder/part-00001-of-00001.gguf
+wrong 1 "no models" --models empty
+wrong 2 "-m and --models" --models models -m models/small.gguf
+list() { # lines of a list
+    printf '%s\n' "$@" >list.ini
+}
+list '[x]' 'ctx-size = 256'
+wrong 2 "model x: no file of that name" --models list.ini
+list '[x]' 'model = models/small.gguf' 'ctx-sizes = 256'
+wrong 2 "list.ini:3: ctx-sizes" --models list.ini
+list '[x]' 'port = 80'
+wrong 2 "whole server: list.ini:2: port" --models list.ini
+list '[x]' 'ctx-size = many'
+wrong 2 "model x: invalid value" --models models --models list.ini
+list '[x' 'a = b'
+wrong 2 "list.ini:1" --models list.ini
+list 'version = 2'
+wrong 1 "expected 1" --models list.ini
+printf 'secret-1 rpm=fast\n' >keys
+wrong 1 "invalid setting of key 1: keys: \"rpm=fast\"" --api-key-file keys
+grep -q secret err && fail "the message shows the key"
 
 start() { # options...
     : >out # the background process might truncate the previous server's only after it was read
@@ -49,6 +73,36 @@ start() { # options...
 }
 trap 'kill $server 2>/dev/null || :' EXIT
 server=
+
+# Several models: names, options of a list, limits of keys, log lines.
+if command -v curl >/dev/null; then
+    list 'version = 1' '[*]' 'np = 1' 'jinja = true' '[small]' 'alias = tiny, little' 'c = 64' \
+        'load-on-startup = yes'
+    printf '# keys\nsecret-1 name=ci rpm=3\nsecret-2\n' >keys
+    start --models models --models list.ini --models-max 1 --chat-template chatml --log-json \
+        --api-key-file keys
+    ask() { # status key path curl's options...
+        want=$1 key=$2 path=$3
+        shift 3
+        got=$(curl -s -o answer -w '%{http_code}' -H "x-api-key: $key" "http://127.0.0.1:$port$path" "$@" || :)
+        [ "$got" = "$want" ] || fail "$path $*: status $got, not $want"
+    }
+    ask 200 secret-2 /v1/completions -d '{"model":"little","prompt":"Once","max_tokens":2}'
+    ask 200 secret-2 '/props?model=small'
+    grep -q '"n_ctx":128,' answer || fail "the command line does not override the list"
+    grep -q '"total_slots":2' answer || fail "the command line does not override [*]"
+    ask 200 secret-2 /v1/completions -d '{"model":"folder","prompt":"Once","max_tokens":2}'
+    ask 200 secret-2 /v1/models
+    grep -q '"id":"small","aliases":\["tiny","little"\].*"value":"unloaded"' answer || fail "the list of models"
+    ask 404 secret-2 /v1/completions -d '{"model":"other","prompt":"Once"}'
+    for want in 200 200 200 429; do
+        ask $want secret-1 /v1/completions -d '{"prompt":"Once","max_tokens":1}'
+    done
+    kill -TERM $server
+    wait $server || fail "exit status with several models"
+    grep -q '"route":"/v1/completions","model":null,"key":"ci","status":429' err || fail "no log line"
+    grep -q secret err && fail "the log has a key"
+fi
 
 # HTTPS, with a certificate for loopback names, and with files that are not a valid certificate.
 if command -v openssl >/dev/null && command -v curl >/dev/null; then

@@ -1,5 +1,5 @@
 /* test_server_limits.c: what requests may use of the server, and what it tells about them: limits
- * of keys, shares of the slots, priorities, deadlines, long prompts beside short ones; ids, log
+ * of keys, shares of the slots, priorities, deadlines, long and short prompts together; ids, log
  * lines and histograms. */
 #include <pthread.h>
 #include <setjmp.h>

@@ -417,7 +417,7 @@ static void test_eviction_of_busy(void **state) {
     stop();
 }
 
-/* Many clients of three models of which one is loaded at a time: every request is answered. */
+/* Many clients use three models, while one can be loaded at a time: every request is answered. */
 static void *ask_in_turn(void *arg) {
     static const char *const names[] = {"one", "two", "three"};
     for (int i = 0; i < 6; i++) {
