@@ -106,13 +106,11 @@ static pi_status check_texts(const cli_options *o, pi_error *err) {
 /* Finds the files of all models, and checks their options. */
 static pi_status find_models(job *j, pi_error *err) {
     const cli_options *o = j->options;
-    if (o->models.count > 0) {
-        if (options_typed(o, &o->model) || options_typed(o, &o->hf_repo) ||
-            options_typed(o, &o->model_url) || o->n_positionals > 0)
-            return error_set(err, PI_ERR_ARG,
-                             "-m and --models: give one of them, or list the model");
-        return serve_models_read(&j->models, o, err);
-    }
+    const bool named = options_typed(o, &o->model) || options_typed(o, &o->hf_repo) ||
+                       options_typed(o, &o->model_url) || o->n_positionals > 0;
+    if (named && options_typed(o, &o->models))
+        return error_set(err, PI_ERR_ARG, "-m and --models: give one of them, or list the model");
+    if (o->models.count > 0 && !named) return serve_models_read(&j->models, o, err);
     j->only.options = o;
     pi_status status = serve_model_find(&j->only, err);
     const char *slash = strrchr(j->only.path, '/');
@@ -143,7 +141,7 @@ static void log_request(const char *line, size_t n) {
 
 static pi_status start(job *j, pi_error *err) {
     const cli_options *o = j->options;
-    const bool routes = o->models.count > 0;
+    const bool routes = j->models.n > 0;
     const server_options options = {.models = routes ? j->models.items : &j->one,
                                     .n_models = routes ? j->models.n : 1,
                                     .routes = routes,

@@ -88,6 +88,7 @@ static void test_requests_per_minute(void **state) {
     assert_int_equal(r.status, 200);
     assert_string_equal(header_of(&r, "x-ratelimit-limit-requests"), "2");
     assert_string_equal(header_of(&r, "x-ratelimit-remaining-requests"), "1");
+    assert_in_range(strtol(header_of(&r, "x-ratelimit-reset-requests"), NULL, 10), 29, 30);
     assert_string_equal(header_of(&r, "x-ratelimit-limit-tokens"), "");
     http_free(&r);
     assert_int_equal(status_as(0, SHORT), 200);

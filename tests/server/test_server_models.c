@@ -368,6 +368,56 @@ static void test_at_start(void **state) {
     stop();
 }
 
+static void *start_server(void *arg) {
+    pi_error err;
+    *(pi_status *)arg = server_start(&c.options, &c.server, &err);
+    return NULL;
+}
+
+/* The only model of a server: it answers about its health while it loads the model, ignores names,
+ * and loads the model again after idle time. */
+static void test_only_model(void **state) {
+    (void)state;
+    pi_status status = PI_ERR_IO;
+    pthread_t starter;
+    start(0);
+    case_start(&c); /* finds a free port */
+    stop();
+    c.options.routes = false;
+    c.options.n_models = 1;
+    c.options.port = c.port;
+    models[0].at_start = true;
+    gates[0].shut = true;
+    assert_int_equal(pthread_create(&starter, NULL, start_server, &status), 0);
+    wait_for_count(&gates[0].n_opened, 1);
+    http_reply r = http_ask(&c, "GET", "/health", NULL, NULL);
+    assert_int_equal(r.status, 503);
+    assert_string_equal(http_text(&r, "status"), "loading model");
+    http_free(&r);
+    set_gate(&gates[0], false, false);
+    pthread_join(starter, NULL);
+    assert_int_equal(status, PI_OK);
+    ask("any name", 200);
+    http_refused(&c, "/models/unload", "{\"model\":\"one\"}", 501);
+    r = http_post(&c, "/api/generate", "{\"model\":\"one\",\"keep_alive\":0}");
+    assert_int_equal(r.status, 200);
+    http_free(&r);
+    assert_int_equal(gates[0].n_closed, 0);
+    stop();
+    gates[0].fails = true;
+    pi_error err;
+    assert_int_equal(server_start(&c.options, &c.server, &err), PI_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "the file is broken"));
+    gates[0] = (gate){.name = "one"};
+    models[0].idle_seconds = 0.05;
+    c.options.port = 0;
+    case_start(&c);
+    wait_for_count(&gates[0].n_closed, 1);
+    ask("one", 200);
+    assert_int_equal(gates[0].n_opened, 2);
+    stop();
+}
+
 /* ---- leaving --------------------------------------------------------------------------------- */
 
 /* The least recently used model leaves. */
@@ -552,6 +602,7 @@ int main(void) {
         cmocka_unit_test(test_cancelled_load),
         cmocka_unit_test(test_failed_load),
         cmocka_unit_test(test_at_start),
+        cmocka_unit_test(test_only_model),
         cmocka_unit_test(test_eviction),
         cmocka_unit_test(test_eviction_of_busy),
         cmocka_unit_test(test_many),

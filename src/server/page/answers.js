@@ -120,6 +120,7 @@ async function writeAnswer(conversation, messages, message, refused) {
         }
         message.state = run.cut ? 'cut' : '';
         announce('The answer is complete.');
+        if (!server?.architecture) connect(); /* the model was loaded for this answer */
     } catch (e) {
         if (run.complete) {
             /* only data after the end of the answer was lost */

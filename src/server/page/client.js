@@ -1,10 +1,11 @@
 /* client.js: requests to the server and the events of its streams. */
 const numbers = ['temperature', 'top_p', 'top_k', 'min_p', 'repeat_penalty', 'max_tokens', 'seed'];
-let server = null; /* reply of /props; null: no contact yet */
+let server = null; /* reply of /props, or the name of a model that is not loaded yet; null: no contact */
+let models = []; /* names, if the server has several models */
 
 /* A model without a chat template continues texts. */
-const completes = () => !!server && !server.chat_template;
-const contextSize = () => server?.default_generation_settings.n_ctx ?? 0;
+const completes = () => !!server && server.chat_template === '';
+const contextSize = () => server?.default_generation_settings?.n_ctx ?? 0;
 
 const headers = () => ({
     'Content-Type': 'application/json',
@@ -38,9 +39,16 @@ let connecting = 0;
 async function connect() {
     clearTimeout(connecting);
     try {
-        const reply = await fetch('props', { headers: headers() });
-        if (!reply.ok) throw await failure(reply);
-        server = await reply.json();
+        const list = await fetch('v1/models', { headers: headers() });
+        if (!list.ok) throw await failure(list);
+        const all = (await list.json()).data;
+        models = all.length > 1 ? all.map((m) => m.id) : [];
+        const chosen = all.find((m) => m.id === settings.model) ?? all.find((m) => m.status.value === 'loaded') ?? all[0];
+        if (chosen.status.value === 'loaded') {
+            const reply = await fetch(`props?model=${encodeURIComponent(chosen.id)}`, { headers: headers() });
+            if (!reply.ok) throw await failure(reply);
+            server = await reply.json();
+        } else server = { model: chosen.id };
         if ($('notice').textContent === unreachable || needsKey) notice();
         needsKey = false;
         connecting = 0;
@@ -90,7 +98,7 @@ function contentOf({ content, files }) {
 
 /* Path and body of the request that continues these messages. */
 function requestFor(messages) {
-    const body = { stream: true, stream_options: { include_usage: true }, timings_per_token: true };
+    const body = { model: server?.model, stream: true, stream_options: { include_usage: true }, timings_per_token: true };
     if (!$('neurons').hidden) body.neurons = true;
     for (const name of numbers) if (typeof settings[name] === 'number') body[name] = settings[name];
     if (completes()) return ['v1/completions', { ...body, prompt: messages.map(contentOf).join('') }];

@@ -48,8 +48,12 @@ $('settings-form').addEventListener('input', () => {
     changeSettings(next);
 });
 $('settings-reset').addEventListener('click', () => {
-    changeSettings({ ...defaultSettings, key: settings.key });
+    changeSettings({ ...defaultSettings, key: settings.key, model: settings.model });
     fillSettings();
+});
+$('models').addEventListener('change', () => {
+    changeSettings({ ...settings, model: $('models').value });
+    connect();
 });
 $('settings').addEventListener('close', () => {
     if (!server || needsKey) connect();

@@ -240,16 +240,19 @@ function showTitle() {
     const model = (server?.model ?? 'PowerInfer').replace(/\.gguf$/, '');
     $('title').textContent = title;
     $('model').textContent = server ? model : '';
+    $('model').hidden = !!models.length;
+    $('models').hidden = !models.length;
+    $('models').replaceChildren(...models.map((name) => new Option(name, name, false, name === server?.model)));
     document.title = shown ? `${title} – ${model}` : model;
 }
 
 function showServer() {
-    const params = server?.default_generation_settings.params ?? {};
+    const params = server?.default_generation_settings?.params ?? {};
     for (const name of numbers) if (name in params) $(`set-${name}`).placeholder = params[name];
     $('greeting').textContent = completes() ? 'Begin a text, and the model goes on.' : 'What would you like to know?';
     $('about').textContent = completes()
         ? 'This model has no chat template: it continues texts instead of answering.'
-        : server
+        : server?.architecture
           ? `${server.architecture}, ${server.mode} mode, ${server.default_generation_settings.n_ctx} tokens of context`
           : '';
     $('thinks-row').hidden = !canThink();

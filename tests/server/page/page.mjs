@@ -2,11 +2,14 @@
 //     node page.mjs PROGRAM CHROMIUM [PART OF A TEST'S NAME]
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { hostile, stream, text } from './answers.mjs';
 import { accessible, address, close, end, ended, eventually, has, last, mock, noSideways, open, phone, program, reload, send, serve, stage, tablet, texts, titles, wide } from './page_browser.mjs';
 import { keep } from './page_keep.mjs';
 import { rendering } from './page_text.mjs';
+
+const model = join(dirname(program), '../models/novella-7m.q8_0.powerinfer.gguf');
 
 const tests = {
     async 'policy: nothing but the page itself runs'() {
@@ -181,7 +184,7 @@ const tests = {
 
     async 'a model without a template continues the text'() {
         const plain = 'no-template.gguf';
-        const copy = ['quantize', '-q', join(dirname(program), '../models/novella-7m.q8_0.powerinfer.gguf')];
+        const copy = ['quantize', '-q', model];
         assert.equal(spawnSync(program, [...copy, plain, 'COPY', '--chat-template-file', '/dev/null']).status, 0);
         const at = await serve('-m', plain);
         const page = await open({ at });
@@ -191,6 +194,22 @@ const tests = {
         await page.waitForFunction(() => document.querySelector('.message.assistant > .body')?.textContent.length > 5);
         await page.keyboard.press('Escape');
         await ended(page);
+        await close(page);
+    },
+
+    async 'several models: one is chosen, and stays chosen'() {
+        writeFileSync('models.ini', ['one', 'two'].map((name) => `[${name}]\nmodel = ${model}\n`).join(''));
+        const at = await serve('--models', 'models.ini', '--models-max', '1', '--chat-template', 'chatml');
+        const page = await open({ at });
+        assert.deepEqual(await page.$$eval('#models option', (all) => all.map((o) => o.value)), ['one', 'two']);
+        assert.equal(await page.isVisible('#model'), false);
+        await page.selectOption('#models', 'two');
+        const [request] = await Promise.all([page.waitForRequest('**/v1/chat/completions'), send(page, 'Hello')]);
+        assert.equal(JSON.parse(request.postData()).model, 'two');
+        await ended(page);
+        await page.waitForFunction(() => document.querySelector('#used').textContent.includes('tokens of context'));
+        await reload(page);
+        await page.waitForFunction(() => document.querySelector('#models').value === 'two');
         await close(page);
     },
 

@@ -93,7 +93,7 @@ export async function eventually(check) {
 // request, with its body and functions that answer it piece by piece.
 const requests = [], waiting = [];
 const staged = http.createServer(async (request, response) => {
-    if (!request.url.startsWith('/v1/')) {
+    if (request.method === 'GET') {
         const reply = await fetch(address + request.url.slice(1));
         response.writeHead(reply.status, Object.fromEntries([...reply.headers].filter(([name]) => !['connection', 'content-length', 'date'].includes(name))));
         response.end(Buffer.from(await reply.arrayBuffer()));
