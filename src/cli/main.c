@@ -53,7 +53,8 @@ static const command commands[] = {
      "serve [-m FILE | --models DIR|FILE] [--host ADDRESS] [--port N] [-np N] [options]",
      "HTTP server with the APIs of OpenAI, llama.cpp and Anthropic",
      "Prints \"listening on http://HOST:PORT\" once it is ready. Sampling options are the defaults "
-     "of requests. With --models, requests name one of several models, which is loaded for them. After Ctrl-C or SIGTERM, the server takes no new requests and gives answers in "
+     "of requests. With --models, requests name one of several models, which is loaded for them. "
+     "After Ctrl-C or SIGTERM, the server takes no new requests and gives answers in "
      "progress 5 seconds to end; a second signal ends the program.",
      1, true, cmd_serve},
     {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",

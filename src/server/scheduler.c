@@ -156,7 +156,7 @@ static finish_reason why_gone(const sequence *q) {
     return q->finish == FINISH_NONE && q->abandoned ? FINISH_GONE : q->finish;
 }
 
-/* Called under the lock: ends sequences whose time is over. Text that was generated is the answer. */
+/* Called under the lock: ends sequences whose time is over. Text generated so far is the answer. */
 static void end_late(scheduler *s) {
     const double now = clock_seconds();
     for (int i = 0; i < s->options.n_slots; i++) {

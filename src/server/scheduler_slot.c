@@ -56,6 +56,11 @@ void slot_start(slot *slots, int i, sequence *q, pi_speculator *speculator, uint
     t->order = order;
 }
 
+/* Whether two texts may have a common prefix of n tokens: a cheap test before they are compared. */
+static bool may_share(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b, int32_t n) {
+    return n <= n_a && n <= n_b && a[n - 1] == b[n - 1];
+}
+
 bool slot_share(slot *slots, int n_slots, slot *t) {
     const sequence *q = t->sequence;
     const slot *from = NULL;
@@ -64,12 +69,16 @@ bool slot_share(slot *slots, int n_slots, slot *t) {
     for (int i = 0; i < n_slots; i++) {
         const slot *o = &slots[i];
         if (o == t) continue;
-        int32_t n = usable(o, q);
+        const bool longer = may_share(o->tokens, o->n_tokens, q->prompt, q->n_prompt, longest);
+        int32_t n = longer ? usable(o, q) : 0;
         if (n >= longest) {
             longest = n;
             from = o;
         }
         if (o->state != SLOT_PROMPT || o->order > t->order || o->owner != t->owner) continue;
+        if (!may_share(o->sequence->prompt, o->sequence->n_prompt, q->prompt, q->n_prompt,
+                       t->n_tokens + SLOT_SHARE_MIN))
+            continue;
         int32_t coming = common_prefix(o->sequence->prompt, o->sequence->n_prompt, q->prompt,
                                        q->n_prompt - 1);
         if (coming >= t->n_tokens + SLOT_SHARE_MIN && coming > o->n_tokens) return false;

@@ -94,7 +94,8 @@ static void test_requests_per_minute(void **state) {
     assert_int_equal(status_as(0, SHORT), 200);
     r = ask_as(0, "/v1/completions", SHORT);
     assert_int_equal(r.status, 429);
-    assert_in_range(atoi(header_of(&r, "Retry-After")), 20, 30); /* one request each 30 s */
+    assert_in_range(strtol(header_of(&r, "Retry-After"), NULL, 10), 20,
+                    30); /* one request each 30 s */
     assert_string_equal(http_text(&r, "error.code"), "rate_limit_exceeded");
     assert_string_equal(http_text(&r, "error.type"), "rate_limit_error");
     http_free(&r);
@@ -125,7 +126,7 @@ static void test_tokens_per_minute(void **state) {
     for (int i = 0; i < 1000 && status == 200; i++) status = status_as(0, SHORT);
     assert_int_equal(status, 429);
     r = ask_as(0, "/v1/completions", SHORT);
-    assert_in_range(atoi(header_of(&r, "Retry-After")), 15, 60);
+    assert_in_range(strtol(header_of(&r, "Retry-After"), NULL, 10), 15, 60);
     assert_string_equal(header_of(&r, "x-ratelimit-remaining-tokens"), "0");
     http_free(&r);
     case_stop(&c);
@@ -310,8 +311,10 @@ static void test_long_prompt(void **state) {
     start(1);
     c.options.served.n_ctx = 4096;
     case_start(&c);
-    size_t used = (size_t)sprintf(body, "{\"max_tokens\":1,\"prompt\":[1");
-    for (int i = 0; i < N_LONG; i++) used += (size_t)sprintf(body + used, ",%d", 300 + i % 500);
+    const size_t room = 16 * N_LONG + 256;
+    size_t used = (size_t)snprintf(body, room, "{\"max_tokens\":1,\"prompt\":[1");
+    for (int i = 0; i < N_LONG; i++)
+        used += (size_t)snprintf(body + used, room - used, ",%d", 300 + i % 500);
     snprintf(body + used, 8, "]}");
     int fd = begin_stream(0);
     question q = {.key = 0, .index = 1, .body = body};

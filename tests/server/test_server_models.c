@@ -78,6 +78,13 @@ static void wait_for_count(const int *count, int n) {
     pthread_mutex_unlock(&lock);
 }
 
+static int count_of(const int *count) {
+    pthread_mutex_lock(&lock);
+    const int n = *count;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
 static void start(int max_models) {
     for (int i = 0; i < N_MODELS; i++) {
         gates[i] = (gate){.name = gates[i].name};
@@ -101,7 +108,7 @@ static void start(int max_models) {
 /* Ends the server; all models have been closed. */
 static void stop(void) {
     case_stop(&c);
-    for (int i = 0; i < N_MODELS; i++) assert_int_equal(gates[i].n_open, 0);
+    for (int i = 0; i < N_MODELS; i++) assert_int_equal(count_of(&gates[i].n_open), 0);
 }
 
 /* Asks a model for two tokens, and checks the status and the model of the answer. */
@@ -195,7 +202,7 @@ static void test_names(void **state) {
     ask("first", 200);
     ask("one.gguf", 200);
     ask("one:latest", 200);
-    assert_int_equal(gates[0].n_opened, 1);
+    assert_int_equal(count_of(&gates[0].n_opened), 1);
     http_refused(&c, "/v1/completions", "{\"model\":\"four\",\"prompt\":\"a\"}", 404);
     http_refused(&c, "/v1/completions", "{\"prompt\":\"a\"}", 400); /* there is no default */
     http_refused(&c, "/v1/completions", "{\"model\":7,\"prompt\":\"a\"}", 400);
@@ -234,7 +241,7 @@ static void test_names(void **state) {
     r = http_ask(&c, "GET", "/props?model=three", NULL, NULL);
     assert_int_equal(r.status, 503);
     http_free(&r);
-    assert_int_equal(gates[2].n_opened, 0); /* no question about it loaded it */
+    assert_int_equal(count_of(&gates[2].n_opened), 0); /* no question about it loaded it */
     r = http_ask(&c, "GET", "/metrics", NULL, NULL);
     assert_non_null(strstr(r.body, "\npowerinfer_requests_total{model=\"two\"} "));
     assert_null(strstr(r.body, "{model=\"three\"}"));
@@ -265,7 +272,7 @@ static void test_load_beside_answers(void **state) {
     for (int i = 0; i < 20; i++) ask("one", 200);
     set_gate(&gates[1], false, false);
     for (int i = 0; i < 3; i++) assert_int_equal(end(&waiting[i]), 200);
-    assert_int_equal(gates[1].n_opened, 1);
+    assert_int_equal(count_of(&gates[1].n_opened), 1);
     wait_for_status("two", "loaded", 0);
     stop();
 }
@@ -315,7 +322,7 @@ static void test_cancelled_load(void **state) {
     set_gate(&gates[0], false, false);
     assert_int_equal(end(&first), 200);
     ask("three", 200); /* loaded after everything that was wanted before */
-    assert_int_equal(gates[1].n_opened, 0);
+    assert_int_equal(count_of(&gates[1].n_opened), 0);
     stop();
 }
 
@@ -402,7 +409,7 @@ static void test_only_model(void **state) {
     r = http_post(&c, "/api/generate", "{\"model\":\"one\",\"keep_alive\":0}");
     assert_int_equal(r.status, 200);
     http_free(&r);
-    assert_int_equal(gates[0].n_closed, 0);
+    assert_int_equal(count_of(&gates[0].n_closed), 0);
     stop();
     gates[0].fails = true;
     pi_error err;
@@ -414,7 +421,7 @@ static void test_only_model(void **state) {
     case_start(&c);
     wait_for_count(&gates[0].n_closed, 1);
     ask("one", 200);
-    assert_int_equal(gates[0].n_opened, 2);
+    assert_int_equal(count_of(&gates[0].n_opened), 2);
     stop();
 }
 
@@ -432,8 +439,8 @@ static void test_eviction(void **state) {
     wait_for_status("two", "unloaded", 0);
     wait_for_status("one", "loaded", 0);
     ask("one", 200);
-    assert_int_equal(gates[0].n_opened, 1);
-    assert_int_equal(gates[1].n_closed, 1);
+    assert_int_equal(count_of(&gates[0].n_opened), 1);
+    assert_int_equal(count_of(&gates[1].n_closed), 1);
     stop();
     start(0);
     c.options.max_model_bytes = 250; /* two of 100 */
@@ -458,12 +465,12 @@ static void test_eviction_of_busy(void **state) {
     wait_for_status("two", "unloaded", 1);
     begin(&again);
     wait_for_status("one", "loaded", 1);
-    assert_int_equal(gates[0].n_closed, 0);
-    assert_int_equal(gates[1].n_opened, 0);
+    assert_int_equal(count_of(&gates[0].n_closed), 0);
+    assert_int_equal(count_of(&gates[1].n_opened), 0);
     close(fd);
     assert_int_equal(end(&other), 200);
     assert_int_equal(end(&again), 200);
-    assert_int_equal(gates[0].n_opened, 2);
+    assert_int_equal(count_of(&gates[0].n_opened), 2);
     stop();
 }
 
@@ -509,10 +516,10 @@ static void test_load_and_unload(void **state) {
     assert_int_equal(r.status, 200);
     http_free(&r);
     http_refused(&c, "/models/unload", "{\"model\":\"two\"}", 400);
-    assert_int_equal(gates[0].n_closed, 0); /* its answer still runs */
+    assert_int_equal(count_of(&gates[0].n_closed), 0); /* its answer still runs */
     close(fd);
     wait_for_status("one", "unloaded", 0);
-    assert_int_equal(gates[0].n_closed, 1);
+    assert_int_equal(count_of(&gates[0].n_closed), 1);
     ask("one", 200);
     stop();
 }
@@ -526,7 +533,7 @@ static void test_keep_alive(void **state) {
     ask("two", 200);
     wait_for_status("two", "sleeping", 0);
     ask("two", 200);
-    assert_int_equal(gates[1].n_opened, 2);
+    assert_int_equal(count_of(&gates[1].n_opened), 2);
     http_reply r = http_post(&c, "/api/generate", "{\"model\":\"one\",\"keep_alive\":\"1h\"}");
     assert_string_equal(http_text(&r, "done_reason"), "load");
     http_free(&r);
@@ -543,7 +550,7 @@ static void test_keep_alive(void **state) {
     r = http_post(&c, "/api/chat", "{\"model\":\"three\",\"keep_alive\":0}");
     assert_int_equal(r.status, 200);
     http_free(&r);
-    assert_int_equal(gates[2].n_opened, 0); /* not loaded to be unloaded */
+    assert_int_equal(count_of(&gates[2].n_opened), 0); /* not loaded to be unloaded */
     r = http_post(&c, "/api/generate", "{\"model\":\"one\",\"keep_alive\":\"soon\"}");
     assert_int_equal(r.status, 400);
     http_free(&r);
@@ -578,7 +585,7 @@ static void test_stop_in_between(void **state) {
     const int first = end(&loads), second = end(&waits);
     assert_true(first == 503 || first == 200); /* answered if it was loaded in time */
     assert_int_equal(second, 503);
-    assert_int_equal(gates[2].n_opened, 0);
+    assert_int_equal(count_of(&gates[2].n_opened), 0);
     close(fd);
 }
 
