@@ -131,7 +131,7 @@ static uint64_t models_bytes(const cli_options *o) {
     if (options_given(o, &o->models_memory))
         return (uint64_t)(o->models_memory * (double)(1 << 30));
     const uint64_t room = memory_room();
-    return room == UINT64_MAX ? 0 : room;
+    return room == UINT64_MAX ? 0 : room / 4 * 3; /* the rest: KV caches and prompt stores */
 }
 
 /* One write per line keeps lines of several threads apart. */

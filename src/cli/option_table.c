@@ -489,7 +489,8 @@ const option option_table[] = {
     ROW(SIZE, COMMAND, COMMAND_SERVE, models_memory, NAMES("models-memory", NULL),
         .argument = "SIZE", RANGE(0, MAX_FLOAT),
         .help = "with --models: maximum size of the loaded models' files together, in GiB or with "
-                "a unit; 0: no limit (default: the memory that is free at the start)"),
+                "a unit; 0: no limit (default: three quarters of the memory that is free at the "
+                "start)"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, models_idle, NAMES("models-idle", NULL), .argument = "S",
         .aliases = {"--sleep-idle-seconds"}, .standard = "-1", RANGE(-1, MAX_TOKENS),
         .llama = EVERYWHERE,

@@ -10,6 +10,8 @@
 
 enum { MAX_KEY_FILE = 1 << 20 };
 
+static const char blanks[] = " \t";
+
 /* Splits `text`, which ends with a NUL, at `separators`. comments: words that begin with # are
  * skipped. */
 static pi_status cut_words(serve_words *list, char *text, const char *separators, bool comments,
@@ -18,11 +20,12 @@ static pi_status cut_words(serve_words *list, char *text, const char *separators
         size_t n = strcspn(at, separators);
         bool last = at[n] == 0;
         at[n] = 0;
-        if (*at && (!comments || *at != '#')) {
+        char *word = at + (comments ? strspn(at, blanks) : 0); /* lines may be indented */
+        if (*word && (!comments || *word != '#')) {
             if (list->n == SERVE_MAX_WORDS)
                 return error_set(err, PI_ERR_ARG, "more than %d values: %s", SERVE_MAX_WORDS,
                                  where);
-            list->words[list->n++] = at;
+            list->words[list->n++] = word;
         }
         at += n + !last;
     }
@@ -78,7 +81,6 @@ static bool read_setting(key_limits *k, const char *name, size_t n, const char *
 /* Reads the settings that follow a key of the file: "KEY name=ci rpm=60". Messages do not show the
  * key. */
 static pi_status read_settings(serve_keys *k, int i, const char *path, pi_error *err) {
-    static const char blanks[] = " \t";
     char *at = (char *)(uintptr_t)k->keys.words[i];
     at += strcspn(at, blanks);
     while (*at) {
@@ -92,9 +94,9 @@ static pi_status read_settings(serve_keys *k, int i, const char *path, pi_error 
         *at = 0;
         if (word[n] != '=' || !read_setting(&k->limits[i], word, n, word + n + 1))
             return error_set(err, PI_ERR_FORMAT,
-                             "invalid setting of key %d: %s: \"%.100s\": expected name=TEXT, "
+                             "invalid setting of key %d: %s: \"%.*s\": expected name=TEXT, "
                              "rpm=N, tpm=N, concurrent=N, share=X or priority=N",
-                             i + 1, path, word);
+                             i + 1, path, word[n] == '=' && n < 100 ? (int)n : 0, word);
         k->limited = true;
         *at = after;
         if (after) continue;

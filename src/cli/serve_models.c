@@ -341,6 +341,24 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const listed_model *)a)->name, ((const listed_model *)b)->name);
 }
 
+/* Refuses a name or alias that two models have. */
+static pi_status check_names(const serve_models *s, pi_error *err) {
+    for (int i = 0; i < s->n; i++) {
+        for (int k = 0; k < s->listed[i].n_aliases; k++) {
+            const char *alias = s->listed[i].aliases[k];
+            for (int j = 0; j < s->n; j++) {
+                bool same = j != i && strcmp(alias, s->listed[j].name) == 0;
+                for (int m = 0; j != i && m < s->listed[j].n_aliases; m++)
+                    same = same || strcmp(alias, s->listed[j].aliases[m]) == 0;
+                if (same)
+                    return error_set(err, PI_ERR_ARG, "two models have the name %.100s: %s and %s",
+                                     alias, s->listed[i].name, s->listed[j].name);
+            }
+        }
+    }
+    return PI_OK;
+}
+
 /* The serve_model of an entry has its place in the array, which must not move any more. */
 static void fill_item(server_model *item, listed_model *m, bool is_default) {
     *item = (server_model){.name = m->name,
@@ -380,6 +398,7 @@ pi_status serve_models_read(serve_models *s, const cli_options *o, pi_error *err
                            o->models.values[0]);
     if (s->n > 0) qsort(s->listed, (size_t)s->n, sizeof *s->listed, by_name);
     s->items = mem_calloc((size_t)s->n + 1, sizeof *s->items);
+    if (status == PI_OK) status = check_names(s, err);
     if (status == PI_OK && !s->items) status = error_nomem(err, sizeof *s->items, "models");
     for (int i = 0; i < s->n && status == PI_OK; i++) {
         listed_model *m = &s->listed[i];

@@ -123,7 +123,11 @@ static enum MHD_Result dispatch(exchange *x) {
     if (route && encoding && !ascii_same(encoding, "identity"))
         return http_reply_error(x, 415, "bodies with a Content-Encoding are not supported");
     if (route && !http_begin_use(x, route, &result)) return result;
-    if (route) return route->handler(x);
+    if (route) {
+        result = route->handler(x);
+        http_release_model(x);
+        return result;
+    }
     if (!allowed) return http_reply_error(x, 404, "there is no %s", x->path);
     return http_reply_error(x, 405, "%s takes %s, not %s", x->path, allowed, x->method);
 }

@@ -25,7 +25,8 @@ void http_connection(void *user, struct MHD_Connection *connection, void **socke
 /* What a route needs of a model. */
 typedef enum route_use {
     USE_NONE,
-    USE_LOADED, /* describes a model: the request neither loads it nor counts as a use */
+    USE_KNOWN,  /* names a model; x->served is NULL while it is not loaded */
+    USE_LOADED, /* describes a loaded model: the request neither loads it nor counts as a use */
     USE_MODEL
 } route_use;
 
@@ -46,6 +47,9 @@ const http_route *http_find_route(const char *method, const char *path, const ch
 /* Finds the model that the request names, and gets a reference to it in x->served; begins the
  * request of its key. False: the client already has its answer, *result. */
 bool http_begin_use(exchange *x, const http_route *route, enum MHD_Result *result);
+/* Drops the reference: called when the handler has returned; streams hold their own, and clients
+ * that read slowly keep no model in memory. */
+void http_release_model(exchange *x);
 /* Ends it. */
 void http_end_use(exchange *x);
 /* In http_log.c. */

@@ -9,8 +9,10 @@
 #include "http.h"
 
 enum {
-    LOAD_SECONDS = 600,   /* for a model to be loaded, after which its requests are refused */
-    MAX_TIMEOUT = 1 << 20 /* seconds */
+    LOAD_SECONDS = 600,    /* for a model to be loaded, after which its requests are refused */
+    MAX_TIMEOUT = 1 << 20, /* seconds */
+    MAX_RETRY = 86400,     /* seconds in Retry-After */
+    MAX_KEEP = 1 << 30     /* seconds; longer times are as good as always */
 };
 
 static const char *const refusals[] = {[LIMIT_NONE] = "",
@@ -26,7 +28,7 @@ static bool begin_key(exchange *x, enum MHD_Result *result) {
         x->counted = true;
         return true;
     }
-    x->retry_seconds = (int32_t)ceil(retry);
+    x->retry_seconds = (int32_t)ceil(fmin(retry, MAX_RETRY));
     x->error_code = "rate_limit_exceeded";
     *result = http_reply_error(x, 429, "the limit of this key is reached: %s: try again in %d s",
                                refusals[refusal], (int)x->retry_seconds);
@@ -71,8 +73,10 @@ static bool find_model(exchange *x, const json_node *body, enum MHD_Result *resu
     return false;
 }
 
-/* Reads keep_alive of Ollama's API. *ends: the request only unloads a model. */
-static pi_status read_keep_alive(exchange *x, const json_node *body, bool *ends, pi_error *err) {
+/* Reads keep_alive of Ollama's API: *keep in seconds, -1: always; unchanged if it is absent. *ends:
+ * the request, which could generate, only unloads the model. */
+static pi_status read_keep_alive(const json_node *body, bool generates, double *keep, bool *ends,
+                                 pi_error *err) {
     const json_node *node = json_get(body, "keep_alive");
     const char *text = NULL;
     size_t n = 0;
@@ -82,10 +86,9 @@ static pi_status read_keep_alive(exchange *x, const json_node *body, bool *ends,
                       (json_as_string(node, &text, &n) && duration_parse(text, &seconds));
     if (!good)
         return error_set(err, PI_ERR_ARG, "keep_alive: must be seconds, or a text such as \"5m\"");
-    registry_keep(x->server->registry, x->model, seconds < 0 ? -1 : seconds);
-    *ends = seconds == 0 && json_count(json_get(body, "messages")) == 0 &&
-            json_kind_of(json_get(body, "prompt")) == JSON_NULL &&
-            json_kind_of(json_get(body, "input")) == JSON_NULL;
+    *keep = seconds < 0 || seconds > MAX_KEEP ? -1 : seconds;
+    *ends = generates && seconds == 0 && json_count(json_get(body, "messages")) == 0 &&
+            json_kind_of(json_get(body, "prompt")) == JSON_NULL;
     return PI_OK;
 }
 
@@ -115,6 +118,9 @@ static bool acquire(exchange *x, enum MHD_Result *result) {
         *result = http_reply_error(x, x->deadline < latest ? 504 : 503,
                                    "the model %s was not loaded in time", name);
         break;
+    case ACQUIRE_FULL:
+        *result = http_reply_error(x, 503, "too many requests wait for the model %s", name);
+        break;
     case ACQUIRE_STOPPED:
         *result = http_reply_error(x, 503, "the server is shutting down");
         break;
@@ -125,29 +131,35 @@ static bool acquire(exchange *x, enum MHD_Result *result) {
 bool http_begin_use(exchange *x, const http_route *route, enum MHD_Result *result) {
     const json_node *body = NULL;
     bool ends = false;
+    double keep = NAN;
     pi_error err = {.status = PI_OK};
     if (route->use == USE_NONE) return true;
     /* an action on a slot may have no body */
-    const bool has_body = strcmp(route->method, "POST") == 0 && (x->body.used || route->generates);
+    const bool has_body = strcmp(route->method, "POST") == 0 &&
+                          (x->body.used || route->generates || route->use == USE_KNOWN);
     if (route->use == USE_MODEL && !begin_key(x, result)) return false;
     if (has_body && !http_parse_body(x, &body, result)) return false;
     if (!find_model(x, body, result)) return false;
     pi_status status = read_order(x, body, &err);
     if (status == PI_OK && x->server->options.routes && strncmp(x->path, "/api/", 5) == 0)
-        status = read_keep_alive(x, body, &ends, &err);
+        status = read_keep_alive(body, route->generates, &keep, &ends, &err);
     if (status != PI_OK) {
         *result = http_reply_failed(x, &err);
         return false;
     }
-    if (ends) return true; /* the route answers without the model */
-    if (route->use == USE_LOADED) {
+    if (ends) { /* the route answers without the model */
+        registry_unload(x->server->registry, x->model);
+        return true;
+    }
+    if (route->use != USE_MODEL) {
         x->served = registry_peek(x->server->registry, x->model);
-        if (x->served) return true;
+        if (x->served || route->use == USE_KNOWN) return true;
         *result = http_reply_error(x, 503, "the model %s is not loaded: POST /models/load loads it",
                                    registry_model(x->server->registry, x->model)->name);
         return false;
     }
     if (!acquire(x, result)) return false;
+    if (!isnan(keep)) registry_keep(x->server->registry, x->model, keep);
     if (!x->served->encoder || !route->generates) return true;
     *result = http_reply_error(x, 400,
                                "the model is an encoder (%s), which generates no text: use "
@@ -156,10 +168,14 @@ bool http_begin_use(exchange *x, const http_route *route, enum MHD_Result *resul
     return false;
 }
 
-void http_end_use(exchange *x) {
-    if (x->counted) limiter_end(x->server->limiter, x->key);
+void http_release_model(exchange *x) {
     if (x->served && x->counted) registry_touch(x->server->registry, x->model);
     registry_release(x->server->registry, x->served);
     x->served = NULL;
+}
+
+void http_end_use(exchange *x) {
+    http_release_model(x);
+    if (x->counted) limiter_end(x->server->limiter, x->key);
     x->counted = false;
 }

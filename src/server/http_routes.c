@@ -42,7 +42,7 @@ static const http_route routes[] = {
     {"POST", "/api/embeddings", route_ollama_embeddings, USE_MODEL, false, false},
     {"GET", "/api/tags", route_ollama_tags, USE_NONE, false, false},
     {"GET", "/api/ps", route_ollama_ps, USE_NONE, false, false},
-    {"POST", "/api/show", route_ollama_show, USE_MODEL, false, false},
+    {"POST", "/api/show", route_ollama_show, USE_KNOWN, false, false},
     {"GET", "/api/version", route_ollama_version, USE_NONE, false, false},
     {"POST", "/tokenize", route_tokenize, USE_MODEL, false, false},
     {"POST", "/detokenize", route_detokenize, USE_MODEL, false, false},

@@ -8,7 +8,7 @@
 
 typedef struct bucket {
     double limit; /* per minute; 0: no limit */
-    double level; /* <= limit; below 0: used in advance */
+    double level; /* <= capacity_of; below 0: used in advance */
     double time;  /* clock_seconds of the level */
 } bucket;
 
@@ -23,9 +23,14 @@ struct limiter {
     account *accounts; /* [n] */
 };
 
+/* A minute's worth, and enough for one request. */
+static double capacity_of(const bucket *b) {
+    return b->limit > 0 && b->limit < 1 ? 1 : b->limit;
+}
+
 static void refill(bucket *b, double now) {
     b->level += (now - b->time) * b->limit / 60;
-    if (b->level > b->limit) b->level = b->limit;
+    if (b->level > capacity_of(b)) b->level = capacity_of(b);
     b->time = now;
 }
 
@@ -37,7 +42,7 @@ static double until(const bucket *b, double wanted) {
 static limit_level level_of(const bucket *b) {
     if (b->limit == 0) return (limit_level){.limit = 0};
     return (limit_level){
-        .limit = b->limit, .left = b->level > 0 ? b->level : 0, .refill = until(b, b->limit)};
+        .limit = b->limit, .left = b->level > 0 ? b->level : 0, .refill = until(b, capacity_of(b))};
 }
 
 pi_status limiter_create(const server_options *options, limiter **out, pi_error *err) {
@@ -53,9 +58,11 @@ pi_status limiter_create(const server_options *options, limiter **out, pi_error 
     l->n = (int)n;
     for (size_t i = 0; i < n; i++) {
         const key_limits *k = &options->limits[i];
-        l->accounts[i] = (account){.requests = {k->requests, k->requests, clock_seconds()},
-                                   .tokens = {k->tokens, k->tokens, clock_seconds()},
+        l->accounts[i] = (account){.requests = {k->requests, 0, clock_seconds()},
+                                   .tokens = {k->tokens, 0, clock_seconds()},
                                    .concurrent = k->concurrent};
+        l->accounts[i].requests.level = capacity_of(&l->accounts[i].requests);
+        l->accounts[i].tokens.level = capacity_of(&l->accounts[i].tokens);
     }
     *out = l;
     return PI_OK;

@@ -13,6 +13,8 @@
 /* Seconds between two looks at the socket of a client that waits for a model. */
 #define WATCH_SECONDS 0.1
 
+enum { MAX_WAITING = 256 /* requests for one model; each has a connection */ };
+
 /* A request that waits for a model; on its thread's stack. */
 typedef struct waiter {
     served_model *served; /* set with a reference when the model is loaded */
@@ -98,7 +100,11 @@ static bool leaves(const entry *e) {
 
 /* Hands a loaded model to the requests that wait for it. */
 static void grant(registry *r, entry *e) {
-    if (e->state != MODEL_LOADED || leaves(e) || !e->first) return;
+    if (e->state != MODEL_LOADED || leaves(e)) return;
+    e->to_load = false;
+    e->order = 0;
+    if (!e->first) return;
+    e->used = clock_seconds();
     for (waiter *w = e->first; w; w = w->next) {
         w->served = e->served;
         w->done = true;
@@ -106,7 +112,6 @@ static void grant(registry *r, entry *e) {
     }
     e->first = e->last = NULL;
     e->n_waiting = 0;
-    e->order = 0;
     os_condition_broadcast(&r->changed);
 }
 
@@ -137,7 +142,9 @@ static void give_up(entry *e, const waiter *gone) {
         e->first = gone->next;
     if (e->last == gone) e->last = before;
     e->n_waiting--;
-    if (!e->first && !e->to_load) e->order = 0;
+    if (e->first || e->to_load) return;
+    e->order = 0;
+    e->needs_room = false;
 }
 
 /* The model that was wanted first of those that are not loaded; NULL: none. */
@@ -151,8 +158,15 @@ static entry *next_wanted(registry *r) {
     return first;
 }
 
-/* The model that leaves so that `wanted` has room: one that nobody uses if there is one, of these
- * the least recently used. NULL: there is room, or nothing to unload. */
+/* Whether `a` leaves before `b`: a model that nobody uses, then the one that was chosen before,
+ * whose new requests wait already, then the least recently used. */
+static bool leaves_before(const entry *a, const entry *b) {
+    if ((a->references > 0) != (b->references > 0)) return a->references == 0;
+    if (a->evicted != b->evicted) return a->evicted;
+    return a->used < b->used;
+}
+
+/* The model that leaves so that `wanted` has room. NULL: there is room, or nothing to unload. */
 static entry *next_victim(registry *r, const entry *wanted) {
     const server_options *o = r->options;
     entry *best = NULL;
@@ -163,8 +177,7 @@ static entry *next_victim(registry *r, const entry *wanted) {
         if (e->state != MODEL_LOADED) continue;
         n_loaded++;
         n_bytes += e->source->bytes;
-        const bool busy = e->references > 0, best_busy = best && best->references > 0;
-        if (!best || busy < best_busy || (busy == best_busy && e->used < best->used)) best = e;
+        if (!best || leaves_before(e, best)) best = e;
     }
     const bool full = (o->max_models > 0 && n_loaded >= o->max_models) ||
                       (o->max_model_bytes > 0 && n_bytes > o->max_model_bytes) ||
@@ -204,6 +217,7 @@ static void unload(registry *r, entry *e) {
     e->opened = NULL;
     e->state = sleeps ? MODEL_SLEEPING : MODEL_UNLOADED;
     e->to_unload = e->evicted = e->closing = false;
+    e->keep = e->source->idle_seconds;
     if (e->first || e->to_load) want(r, e);
 }
 
@@ -259,13 +273,14 @@ static void run(void *arg) {
     os_mutex_lock(&r->lock);
     while (!r->stopping) {
         double next = 0;
-        for (int i = 0; i < r->n; i++) r->entries[i].evicted = false;
         entry *wanted = next_wanted(r);
         entry *victim = wanted ? next_victim(r, wanted) : next_expired(r, &next);
+        for (int i = 0; i < r->n; i++) r->entries[i].evicted = false;
         if (victim) victim->evicted = wanted != NULL;
         for (int i = 0; i < r->n; i++) grant(r, &r->entries[i]); /* those that stay after all */
         if (victim && victim->references == 0) {
             unload(r, victim);
+            if (wanted) wanted->needs_room = false; /* for the next attempt */
             continue;
         }
         if (wanted && !victim) {
@@ -292,10 +307,12 @@ acquire_result registry_acquire(registry *r, int index, int fd, double deadline,
     acquire_result result = ACQUIRE_OK;
     *out = NULL;
     os_mutex_lock(&r->lock);
-    e->used = clock_seconds();
     if (r->stopping) {
         result = ACQUIRE_STOPPED;
+    } else if (e->n_waiting >= MAX_WAITING) {
+        result = ACQUIRE_FULL;
     } else if (e->state == MODEL_LOADED && !leaves(e)) {
+        e->used = clock_seconds();
         e->references++;
         *out = e->served;
     } else {
@@ -313,6 +330,7 @@ acquire_result registry_acquire(registry *r, int index, int fd, double deadline,
             if (w.done) break;
             if (fd >= 0) os_sockets_find_closed(&socket, 1, &closed);
             if (closed) result = ACQUIRE_GONE;
+            if (r->stopping) result = ACQUIRE_STOPPED;
             if (clock_seconds() > deadline) result = ACQUIRE_TIMEOUT;
         }
         if (!w.done) give_up(e, &w);
@@ -442,7 +460,7 @@ pi_status registry_create(const server_options *options, registry **out, pi_erro
     r->weights = mem_calloc(n_accounts, sizeof *r->weights);
     if (!r->entries || !r->weights) {
         registry_destroy(r);
-        return error_nomem(err, (size_t)r->n * sizeof *r->entries, "models");
+        return error_nomem(err, n_accounts * sizeof *r->weights, "models");
     }
     for (size_t i = 0; i < n_accounts; i++) {
         const double share = i > 0 && options->limits ? options->limits[i - 1].share : 0;
@@ -474,13 +492,17 @@ void registry_stop(registry *r, double seconds) {
     os_mutex_lock(&r->lock);
     r->stopping = true;
     os_condition_signal(&r->wake);
-    os_mutex_unlock(&r->lock);
-    if (r->has_thread) os_thread_join(&r->thread);
-    r->has_thread = false;
+    os_condition_broadcast(&r->changed);
     for (int i = 0; i < r->n; i++) {
+        served_model *m = r->entries[i].served; /* the thread unloads no model any more */
+        os_mutex_unlock(&r->lock);
         const double left = until - clock_seconds();
-        if (r->entries[i].served) served_stop(r->entries[i].served, left > 0 ? left : 0);
+        if (m) served_stop(m, left > 0 ? left : 0);
+        os_mutex_lock(&r->lock);
     }
+    os_mutex_unlock(&r->lock);
+    if (r->has_thread) os_thread_join(&r->thread); /* may have loaded one more */
+    r->has_thread = false;
 }
 
 void registry_destroy(registry *r) {

@@ -18,8 +18,8 @@ pi_status registry_create(const server_options *options, registry **out, pi_erro
 /* Starts the thread, which loads the models of at_start. Without options.routes, waits for the only
  * model and returns the errors of loading it. */
 pi_status registry_start(registry *r, pi_error *err);
-/* Refuses all waiting requests, waits for a model that is being opened, and ends all sequences
- * after `seconds`. */
+/* Refuses all waiting requests at once, ends all sequences after `seconds`, and waits for a model
+ * that is being opened. */
 void registry_stop(registry *r, double seconds);
 void registry_destroy(registry *r); /* after registry_stop, without references; accepts NULL */
 
@@ -36,6 +36,7 @@ typedef enum acquire_result {
     ACQUIRE_FAILED,  /* the model cannot be loaded: *err */
     ACQUIRE_GONE,    /* the client has left */
     ACQUIRE_TIMEOUT, /* the deadline has passed */
+    ACQUIRE_FULL,    /* too many requests wait for the model */
     ACQUIRE_STOPPED  /* the server stops */
 } acquire_result;
 
@@ -50,8 +51,8 @@ void registry_release(registry *r, served_model *m);
 /* Notes that a request for the model has just ended. */
 void registry_touch(registry *r, int index);
 
-/* Set how long model `index` stays loaded after its last request, until it is unloaded. -1: always;
- * 0: until the running answers end. */
+/* Sets how long model `index` stays loaded after its last request; the time counts until it is
+ * unloaded. -1: always; 0: until the running answers end. */
 void registry_keep(registry *r, int index, double seconds);
 /* Asks for a model to be loaded or unloaded, and returns at once. False: it already is. */
 bool registry_load(registry *r, int index);

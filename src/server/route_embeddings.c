@@ -326,7 +326,7 @@ static enum MHD_Result embed(embedding_call *c) {
     MHD_set_connection_option(c->x->connection, MHD_CONNECTION_OPTION_TIMEOUT,
                               (unsigned)c->x->server->options.read_seconds);
     c->x->record.prompt_tokens = n_tokens;
-    limiter_charge(c->x->server->limiter, c->x->key, n_tokens);
+    if (status == PI_OK) limiter_charge(c->x->server->limiter, c->x->key, n_tokens);
     if (reason == FINISH_GONE) return http_reply_error(c->x, 400, HTTP_GONE);
     if (reason == FINISH_TIMEOUT) return http_reply_error(c->x, 504, HTTP_LATE);
     if (status == PI_OK) return answer(c, n_tokens);

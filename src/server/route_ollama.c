@@ -205,9 +205,19 @@ enum MHD_Result route_ollama_show(exchange *x) {
     bytes body = {0};
     bytes_json j;
     enum MHD_Result result;
+    const pi_model_info unknown = {.architecture = "", .type = ""};
     char license[4096] = "", parameters[128];
     size_t n = 0;
     if (!http_parse_body(x, &request, &result) || !begin(x, &j, &body, &result)) return result;
+    if (!s) { /* describing a model does not load it */
+        ollama_put_time(&j.writer, "modified_at", x->server->created);
+        put_details(&j.writer, &unknown);
+        json_put_object(&j.writer, "model_info");
+        json_end_object(&j.writer);
+        json_put_array(&j.writer, "capabilities");
+        json_end_array(&j.writer);
+        return end(x, &j, &body);
+    }
     if (pi_model_metadata(s->options.model, "general.license", license, sizeof license - 1, &n,
                           NULL) != PI_OK)
         n = 0;

@@ -158,7 +158,7 @@ enum MHD_Result route_rerank(exchange *x) {
     pi_status status = read_request(&c, body, &err);
     if (status == PI_OK) status = compute(&c, &err);
     x->record.prompt_tokens = c.n_tokens;
-    limiter_charge(x->server->limiter, x->key, c.n_tokens);
+    if (status == PI_OK) limiter_charge(x->server->limiter, x->key, c.n_tokens);
     if (status == PI_OK)
         result = answer(&c, x);
     else if (status == PI_ERR_CANCELLED)

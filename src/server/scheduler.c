@@ -38,6 +38,7 @@ struct scheduler {
     uint64_t order;
     int32_t n_vocab, n_embd;
     double *served, *weights; /* [shares.n] tokens of each account over its weight; weights */
+    double level;             /* served[] of the account that was the last to have sequences */
     int32_t *n_sequences;     /* [shares.n] sequences that wait or have a slot */
 
     os_thread thread;
@@ -72,13 +73,20 @@ static void charge(scheduler *s, const sequence *q, int32_t n_tokens) {
 }
 
 /* Counts a sequence that arrives. An account that had none starts level with the least served of
- * those that have some. */
+ * those that have some, or, if there are none, with the one that was the last to have some: neither
+ * silence nor use while the others were silent counts. */
 static void enter(scheduler *s, const sequence *q) {
     double least = INFINITY;
     if (s->n_sequences[q->account]++ > 0) return;
     for (int i = 0; i < s->options.shares.n; i++)
         if (i != q->account && s->n_sequences[i] > 0 && s->served[i] < least) least = s->served[i];
-    if (isfinite(least) && s->served[q->account] < least) s->served[q->account] = least;
+    if (!isfinite(least)) least = s->level;
+    if (s->served[q->account] < least) s->served[q->account] = least;
+}
+
+/* Counts a sequence that ends. */
+static void leave(scheduler *s, const sequence *q) {
+    if (--s->n_sequences[q->account] == 0) s->level = s->served[q->account];
 }
 
 static void unreference(sequence *q) {
@@ -93,7 +101,7 @@ static void let_go(scheduler *s, sequence *q) {
         s->stats.generated_seconds += q->times.last_token - q->times.first_token;
     }
     if (q->finish == FINISH_GONE) s->stats.left++;
-    s->n_sequences[q->account]--;
+    leave(s, q);
     if (!q->abandoned) os_condition_signal(q->news);
     unreference(q);
 }
@@ -255,6 +263,17 @@ static int find_prompts(scheduler *s, slot **found) {
     }
 }
 
+/* Moves the slot that started first to the front: where a step has too few tokens for all prompts,
+ * new short prompts do not hold it forever. */
+static void oldest_first(slot **prompts, int n) {
+    int oldest = 0;
+    for (int i = 1; i < n; i++)
+        if (prompts[i]->order < prompts[oldest]->order) oldest = i;
+    slot *t = prompts[oldest];
+    memmove(prompts + 1, prompts, (size_t)oldest * sizeof *prompts);
+    prompts[0] = t;
+}
+
 /* Fills the inputs of a step; returns their number. *n_piece: prompt tokens among them. */
 static int gather(scheduler *s, int32_t *n_piece) {
     int n = 0;
@@ -276,6 +295,7 @@ static int gather(scheduler *s, int32_t *n_piece) {
     int32_t rows = ECHO_ROWS;
     *n_piece = 0;
     const int n_prompts = find_prompts(s, s->prompts);
+    if (n_prompts > budget) oldest_first(s->prompts, n_prompts);
     for (int i = 0; i < n_prompts && budget > 0; i++) {
         slot *t = s->prompts[i];
         const int32_t share = (budget + n_prompts - i - 1) / (n_prompts - i);

@@ -58,8 +58,12 @@ wrong 2 "list.ini:1" --models list.ini
 list 'version = 2'
 wrong 1 "expected 1" --models list.ini
 printf 'secret-1 rpm=fast\n' >keys
-wrong 1 "invalid setting of key 1: keys: \"rpm=fast\"" --api-key-file keys
+wrong 1 "invalid setting of key 1: keys: \"rpm\"" --api-key-file keys
 grep -q secret err && fail "the message shows the key"
+printf ' \t\n\t# comment\n' >keys
+wrong 2 "the key is empty" --api-key-file keys
+list '[x]' 'alias = small' 'model = models/small.gguf'
+wrong 2 "two models have the name small" --models models --models list.ini
 
 start() { # options...
     : >out # the background process might truncate the previous server's only after it was read
@@ -78,7 +82,7 @@ server=
 if command -v curl >/dev/null; then
     list 'version = 1' '[*]' 'np = 1' 'jinja = true' '[small]' 'alias = tiny, little' 'c = 64' \
         'load-on-startup = yes'
-    printf '# keys\nsecret-1 name=ci rpm=3\nsecret-2\n' >keys
+    printf '# keys\n  \n  secret-1 name=ci rpm=3\nsecret-2\n' >keys
     start --models models --models list.ini --models-max 1 --chat-template chatml --log-json \
         --api-key-file keys
     ask() { # status key path curl's options...
@@ -87,6 +91,7 @@ if command -v curl >/dev/null; then
         got=$(curl -s -o answer -w '%{http_code}' -H "x-api-key: $key" "http://127.0.0.1:$port$path" "$@" || :)
         [ "$got" = "$want" ] || fail "$path $*: status $got, not $want"
     }
+    ask 401 "" /v1/models
     ask 200 secret-2 /v1/completions -d '{"model":"little","prompt":"Once","max_tokens":2}'
     ask 200 secret-2 '/props?model=small'
     grep -q '"n_ctx":128,' answer || fail "the command line does not override the list"

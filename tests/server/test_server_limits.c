@@ -147,6 +147,20 @@ static int begin_stream(int key) {
     return fd;
 }
 
+/* Less than one request per minute: the first one is allowed. */
+static void test_slow_limit(void **state) {
+    (void)state;
+    start(1);
+    limits[0].requests = 0.5;
+    case_start(&c);
+    assert_int_equal(status_as(0, SHORT), 200);
+    http_reply r = ask_as(0, "/v1/completions", SHORT);
+    assert_int_equal(r.status, 429);
+    assert_in_range(strtol(header_of(&r, "Retry-After"), NULL, 10), 110, 120);
+    http_free(&r);
+    case_stop(&c);
+}
+
 static void test_concurrent(void **state) {
     (void)state;
     start(2);
@@ -168,6 +182,9 @@ static void test_concurrent(void **state) {
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
+
+/* Tokens of a slot whose stream lasts until the test closes it. */
+enum { HOLDER_CTX = 1 << 15 };
 
 typedef struct question {
     int key, index;
@@ -211,7 +228,9 @@ static int place_of(int index, int n) {
     return -1;
 }
 
-#define SIXTEEN "{\"prompt\":\"Once\",\"max_tokens\":16,\"ignore_eos\":true%s}"
+#define LONG "{\"prompt\":\"Once\",\"max_tokens\":400,\"ignore_eos\":true}"
+/* Long enough for the order of ends to be that of starts. */
+#define ANSWER "{\"prompt\":\"Once\",\"max_tokens\":64,\"ignore_eos\":true%s}"
 
 /* Alice has sent six requests before Bob sends two: Bob's do not wait for all of Alice's. Carol has
  * three times the share of Alice. */
@@ -220,15 +239,25 @@ static void test_shares(void **state) {
     char body[256];
     question q[8] = {{.key = 0}, {.key = 0}, {.key = 0}, {.key = 0},
                      {.key = 0}, {.key = 0}, {.key = 1}, {.key = 1}};
-    snprintf(body, sizeof body, SIXTEEN, "");
+    snprintf(body, sizeof body, ANSWER, "");
     start(3);
     limits[2].share = 3;
     c.options.served.n_slots = 1;
-    c.options.served.n_ctx = 4096;
+    c.options.served.n_ctx = HOLDER_CTX;
     case_start(&c);
     for (int i = 0; i < 8; i++) q[i].body = body;
     ask_behind(begin_stream(0), q, 8);
     assert_true(place_of(6, 8) <= 1 && place_of(7, 8) <= 3);
+    case_stop(&c);
+    /* what Alice used while nobody else asked is no debt: Bob's requests do not all go first */
+    case_start(&c);
+    question even[6] = {{.key = 1}, {.key = 1}, {.key = 1}, {.key = 0}, {.key = 0}, {.key = 0}};
+    for (int i = 0; i < 6; i++) even[i].body = body;
+    for (int i = 0; i < 3; i++) assert_int_equal(status_as(0, LONG), 200);
+    ask_behind(begin_stream(1), even, 6);
+    int early = 0;
+    for (int i = 0; i < 3; i++) early += order[i] >= 3;
+    assert_true(early >= 1);
     case_stop(&c);
     /* four of each; Carol's requests count a third */
     case_start(&c);
@@ -248,9 +277,9 @@ static void test_shares(void **state) {
 static void test_priorities(void **state) {
     (void)state;
     char plain[256], urgent[256], later[256];
-    snprintf(plain, sizeof plain, SIXTEEN, "");
-    snprintf(urgent, sizeof urgent, SIXTEEN, ",\"priority\":-2");
-    snprintf(later, sizeof later, SIXTEEN, ",\"priority\":5");
+    snprintf(plain, sizeof plain, ANSWER, "");
+    snprintf(urgent, sizeof urgent, ANSWER, ",\"priority\":-2");
+    snprintf(later, sizeof later, ANSWER, ",\"priority\":5");
     question q[4] = {{.key = 0, .body = later},
                      {.key = 0, .body = plain},
                      {.key = 1, .body = urgent},
@@ -259,7 +288,7 @@ static void test_priorities(void **state) {
     limits[1].has_priority = true; /* Bob's requests are not urgent, whatever they say */
     limits[1].priority = 1;
     c.options.served.n_slots = 1;
-    c.options.served.n_ctx = 4096;
+    c.options.served.n_ctx = HOLDER_CTX;
     case_start(&c);
     ask_behind(begin_stream(0), q, 4);
     static const int expected[] = {3, 1, 2, 0};
@@ -485,10 +514,15 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests_per_minute), cmocka_unit_test(test_tokens_per_minute),
-        cmocka_unit_test(test_concurrent),          cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_priorities),          cmocka_unit_test(test_timeouts),
-        cmocka_unit_test(test_long_prompt),         cmocka_unit_test(test_log),
+        cmocka_unit_test(test_requests_per_minute),
+        cmocka_unit_test(test_tokens_per_minute),
+        cmocka_unit_test(test_slow_limit),
+        cmocka_unit_test(test_concurrent),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_timeouts),
+        cmocka_unit_test(test_long_prompt),
+        cmocka_unit_test(test_log),
         cmocka_unit_test(test_histograms),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

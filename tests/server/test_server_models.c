@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ typedef struct gate {
     const char *name;
     int n_open, n_opened, n_closed; /* models that are open; calls so far */
     bool shut, fails;
+    int n_nomem; /* so many attempts run out of memory */
 } gate;
 
 static server_case c;
@@ -41,9 +43,14 @@ static pi_status open_gate(void *user, served_options *out, void **opened, pi_er
     g->n_opened++;
     pthread_cond_broadcast(&changed);
     while (g->shut) pthread_cond_wait(&changed, &lock);
-    const bool fails = g->fails;
-    g->n_open += !fails;
+    const bool no_memory = g->n_nomem > 0, fails = g->fails;
+    g->n_nomem -= no_memory;
+    g->n_open += !fails && !no_memory;
     pthread_mutex_unlock(&lock);
+    if (no_memory) {
+        *err = (pi_error){.status = PI_ERR_NOMEM};
+        return PI_ERR_NOMEM;
+    }
     if (fails) {
         *err = (pi_error){.status = PI_ERR_FORMAT};
         snprintf(err->message, sizeof err->message, "the file is broken");
@@ -453,6 +460,47 @@ static void test_eviction(void **state) {
     stop();
 }
 
+/* A load that runs out of memory is tried again after one other model has left. */
+static void test_memory(void **state) {
+    (void)state;
+    start(0);
+    gates[2].n_nomem = 1;
+    case_start(&c);
+    ask("one", 200);
+    ask("two", 200);
+    ask("three", 200);
+    assert_int_equal(count_of(&gates[2].n_opened), 2);
+    assert_int_equal(count_of(&gates[0].n_closed), 1);
+    assert_int_equal(count_of(&gates[1].n_closed), 0);
+    stop();
+}
+
+/* Clients that use two models all the time do not keep a third one out. */
+static atomic_bool enough;
+
+static void *ask_on(void *arg) {
+    question *q = arg;
+    while (!atomic_load(&enough)) ask_alone(q);
+    return NULL;
+}
+
+static void test_third_model(void **state) {
+    (void)state;
+    question steady[6] = {{.model = "one"}, {.model = "two"}, {.model = "one"},
+                          {.model = "two"}, {.model = "one"}, {.model = "two"}};
+    start(2);
+    case_start(&c);
+    ask("one", 200);
+    ask("two", 200);
+    atomic_store(&enough, false);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(pthread_create(&steady[i].thread, NULL, ask_on, &steady[i]), 0);
+    for (int i = 0; i < 3; i++) ask("three", 200);
+    atomic_store(&enough, true);
+    for (int i = 0; i < 6; i++) assert_int_equal(end(&steady[i]), 200);
+    stop();
+}
+
 /* A model that answers leaves only when its answers have ended; requests for it wait until it is
  * loaded again. */
 static void test_eviction_of_busy(void **state) {
@@ -546,11 +594,38 @@ static void test_keep_alive(void **state) {
     r = http_post(&c, "/api/generate", "{\"model\":\"one\",\"keep_alive\":0}");
     assert_string_equal(http_text(&r, "done_reason"), "unload");
     http_free(&r);
+    wait_for_status("one", "unloaded", 0);
+    ask("one", 200); /* what a client said about keep_alive is forgotten */
+    wait_for_status("one", "loaded", 0);
+    /* with a prompt, the model leaves after the answer */
+    r = http_post(&c, "/api/generate",
+                  "{\"model\":\"one\",\"prompt\":\"a\",\"stream\":false,\"keep_alive\":0,"
+                  "\"options\":{\"num_predict\":1}}");
+    assert_int_equal(r.status, 200);
+    http_free(&r);
     wait_for_status("one", "sleeping", 0);
+    r = http_post(&c, "/api/show", "{\"model\":\"three\",\"keep_alive\":0}");
+    assert_int_equal(r.status, 200);
+    http_free(&r);
+    assert_int_equal(count_of(&gates[2].n_opened), 0);
+    r = http_post(&c, "/api/generate", "{\"model\":\"one\",\"keep_alive\":1e300}");
+    assert_int_equal(r.status, 200);
+    http_free(&r);
+    r = http_ask(&c, "GET", "/api/ps", NULL, NULL);
+    assert_true(strncmp(http_text(&r, "models.0.expires_at"), "9999", 4) == 0);
+    http_free(&r);
     r = http_post(&c, "/api/chat", "{\"model\":\"three\",\"keep_alive\":0}");
     assert_int_equal(r.status, 200);
     http_free(&r);
     assert_int_equal(count_of(&gates[2].n_opened), 0); /* not loaded to be unloaded */
+    /* routes that generate no text load the model for their error */
+    static const char *const others[] = {"/api/embed", "/api/embeddings"};
+    for (int i = 0; i < 2; i++) {
+        r = http_post(&c, others[i], "{\"model\":\"three\",\"keep_alive\":0}");
+        assert_int_equal(r.status, 400);
+        http_free(&r);
+    }
+    wait_for_status("three", "sleeping", 0);
     r = http_post(&c, "/api/generate", "{\"model\":\"one\",\"keep_alive\":\"soon\"}");
     assert_int_equal(r.status, 400);
     http_free(&r);
@@ -611,6 +686,8 @@ int main(void) {
         cmocka_unit_test(test_at_start),
         cmocka_unit_test(test_only_model),
         cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_third_model),
         cmocka_unit_test(test_eviction_of_busy),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_load_and_unload),
