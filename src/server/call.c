@@ -45,6 +45,7 @@ static void free_call(server_call *c) {
     if (c->events) (void)os_stream_close(c->events);
     bytes_free(&c->out);
     mem_free(c->choices);
+    registry_touch(c->server->registry, c->served->index); /* a stream ends after its request */
     registry_release(c->server->registry, c->served);
     mem_free(c);
 }
