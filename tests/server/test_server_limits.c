@@ -228,9 +228,9 @@ static int place_of(int index, int n) {
     return -1;
 }
 
-#define LONG "{\"prompt\":\"Once\",\"max_tokens\":400,\"ignore_eos\":true}"
+#define LONG "{\"prompt\":\"Once\",\"max_tokens\":250,\"ignore_eos\":true}"
 /* Long enough for the order of ends to be that of starts. */
-#define ANSWER "{\"prompt\":\"Once\",\"max_tokens\":64,\"ignore_eos\":true%s}"
+#define ANSWER "{\"prompt\":\"Once\",\"max_tokens\":40,\"ignore_eos\":true%s}"
 
 /* Alice has sent six requests before Bob sends two: Bob's do not wait for all of Alice's. Carol has
  * three times the share of Alice. */
