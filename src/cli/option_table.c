@@ -288,8 +288,8 @@ const option option_table[] = {
         .standard = "tiny",
         .help = "shape: tiny llama-1b llama-7b bamboo-7b llama-13b opt-30b falcon-40b llama-70b "
                 "tiny-opt tiny-falcon; experts: mixtral-8x7b qwen3-30b-a3b gpt-oss-20b "
-                "smallthinker-21b "
-                "deepseek-v2-lite tiny-moe tiny-reglu-moe tiny-mla-moe"),
+                "smallthinker-21b deepseek-v2-lite deepseek-v3.2 glm-5 tiny-moe tiny-reglu-moe "
+                "tiny-mla-moe tiny-dsa-moe"),
     ROW(TEXT, COMMAND, COMMAND_SYNTH | COMMAND_PLACE, type, NAMES("type", NULL), .argument = "TYPE",
         .standard = "q4_0", .help = "type of all matrices, output head included"),
     ROW(NUMBER, COMMAND, COMMAND_SYNTH, density, NAMES("density", NULL), .argument = "X",

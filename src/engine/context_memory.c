@@ -40,6 +40,17 @@ static size_t head_bytes(const engine_context *c) {
     return most;
 }
 
+static void layout_index(const engine_context *c, scratch_layout *cv, thread_scratch *t) {
+    const model_hparams *hp = &c->cpu.model->hp;
+    if (!hp->index_sums) return;
+    cpu_act_kind kind = c->cpu.kernels.mat[c->cpu.type_k].act;
+    int64_t queries = c->cpu.attn_queries;
+    size_t columns = cpu_act_bytes(kind, CPU_ACT_COLUMNS, hp->index_dim, queries);
+    size_t panels = cpu_act_bytes(kind, CPU_ACT_PANELS, hp->index_dim, queries);
+    t->index_act = scratch_take(cv, 1, max_size(columns, panels));
+    t->index = scratch_take(cv, (size_t)queries * INDEX_PART, sizeof(float));
+}
+
 static void layout_latent(const engine_context *c, scratch_layout *cv, latent_scratch *t) {
     const model_hparams *hp = &c->cpu.model->hp;
     if (hp->n_latent == 0) return;
@@ -86,6 +97,7 @@ static void layout_scratch(engine_context *c, scratch_layout *cv) {
         thread_scratch *t = &c->cpu.scratch[i];
         t->head = scratch_take(cv, 1, head);
         layout_latent(c, cv, &t->latent);
+        layout_index(c, cv, t);
         t->kernel = scratch_take(cv, 1, kernel_bytes);
         t->q = scratch_take(cv, queries * head_dim, sizeof(float));
         t->acc = scratch_take(cv, queries * head_dim, sizeof(float));

@@ -36,12 +36,17 @@ typedef struct latent_scratch {
     int32_t *first, *limit;       /* [n_batch] */
 } latent_scratch;
 
+/* Positions whose index scores are computed at once (DSA); a multiple of CPU_ROW_TILE. */
+enum { INDEX_PART = 256 };
+
 typedef struct thread_scratch {
     void *kernel; /* for matmul (decoded tiles of weights) and attention kernels */
     /* Queries and softmax states of attention. */
     float *q, *m, *l, *acc; /* attn_queries rows */
     int32_t *first, *limit; /* [attn_queries] */
     void *head;             /* OP_HEADS: quantized input of a head */
+    void *index_act;        /* DSA: quantized index queries, attn_queries of them */
+    float *index;           /* DSA: [attn_queries][INDEX_PART] products with index keys */
     latent_scratch latent;
     /* One part of an FFN layer. */
     float *gate, *up; /* [PLAN_EXPERT_MAX_COLS tokens][max_part_rows] */

@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Increase with every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 21 };
+enum { GPU_VERSION = 22 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;

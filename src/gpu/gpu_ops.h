@@ -320,24 +320,30 @@ typedef struct gpu_latent_store {
 /* Sparse attention: a column at position p attends to `top` of its p / size + 1 blocks of
  * positions, or to all when there are fewer. kv + n_ctx * offset holds scores, float
  * [n_heads][n_blocks] per column of a session, n_blocks for n_ctx positions. A score of
- * GPU_LEFT_OUT excludes its block. */
+ * GPU_LEFT_OUT excludes its block. With MLA size and n_heads are 1, and
+ * after the scores of a column come the attended positions, ascending, int32 [n_list]. */
 typedef struct gpu_sparse {
     int32_t size, top, n_heads; /* size: positions per block; 0: attend to all positions */
+    int32_t n_list;             /* MLA: top; 0: there are no lists */
     size_t offset;              /* a multiple of 4 */
 } gpu_sparse;
 #define GPU_LEFT_OUT (-INFINITY)
 
 /* Selects the blocks of each head with the highest maximum of q . key over their positions; the
- * last `local` blocks are always selected. Layout of the index keys: kv.k_offset, k_row, type_k,
- * head_dim; one head. */
+ * last `local` blocks are always selected. With `weights` (DSA) it selects positions, for MLA: a
+ * score is the sum over n_queries queries of weight * max(0, q . key). Layout of the index keys:
+ * kv.k_offset, k_row, type_k, head_dim; one head. */
 typedef struct gpu_find_blocks {
     const float *q; /* [n_cols][ldq] heads of head_dim */
     int64_t ldq;
+    const float *weights; /* [n_cols][ldw] of n_queries; NULL: none */
+    int64_t ldw;
     const gpu_column *cols;
     gpu_kv_layout kv;
     gpu_sparse blocks;
     int32_t local, n_cols;
-    int32_t n_parts; /* thread blocks that score a column's blocks in parallel, any number */
+    int32_t n_queries; /* with `weights`; otherwise blocks.n_heads */
+    int32_t n_parts;   /* thread blocks that score a column's blocks in parallel, any number */
 } gpu_find_blocks;
 
 /* out = softmax(scale q K^T) V over positions [max(0, pos + 1 - window), pos], or (chunks) [pos /

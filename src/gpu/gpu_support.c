@@ -15,6 +15,7 @@ static bool is_head(int32_t n, int32_t most) {
 static bool fits(gpu_op op, const gpu_shape *s) {
     switch (op) {
     case GPU_OP_ROPE_STORE:
+        if (s->latent) return is_head(s->index_dim, GPU_MAX_HEAD); /* the index of MLA */
         return is_head(s->head_dim, GPU_MAX_HEAD) && is_head(s->v_dim, GPU_MAX_HEAD);
     case GPU_OP_HEADS:
     case GPU_OP_LATENT_STORE:

@@ -83,12 +83,16 @@ typedef enum tensor_role {
     ROLE_ATTN_SLOPES, /* ALiBi's slope per head, computed from the hyperparameters */
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
-    /* Sparse attention (MiniMax-M3): selects the blocks of positions that a token attends to, in
-     * contexts with more than attention.indexer.top_k blocks. */
-    ROLE_INDEX_Q, /* one query per KV head */
+    /* Sparse attention: selects the blocks of positions that a token attends to (MiniMax-M3), or
+     * single positions (DSA; DeepSeek-V3.2, arXiv 2512.02556), in contexts with more than
+     * attention.indexer.top_k of them. */
+    ROLE_INDEX_Q, /* one query per KV head; DSA: from the queries' latent vector, any number */
     ROLE_INDEX_K, /* one key, shared by these queries */
     ROLE_INDEX_Q_NORM,
     ROLE_INDEX_K_NORM,
+    ROLE_INDEX_K_NORM_BIAS,
+    ROLE_INDEX_WEIGHTS, /* DSA: a weight per query; a position's score is the weighted sum of its
+                           positive products with the queries */
     /* Recurrent mixers. */
     ROLE_SSM_IN,   /* projects to the convolution's input, plus Mamba-2's gate and time steps or
                       LFM2's gates */
@@ -256,6 +260,7 @@ typedef enum arch_dim {
     DIM_LAUREL,      /* rank of the LAuReL branch: from the file */
     DIM_INDEX,       /* elements of an indexer head */
     DIM_INDEX_Q,     /* elements of all indexer heads */
+    DIM_INDEX_HEADS, /* indexer heads */
     /* Recurrent mixers. */
     DIM_TAPS,            /* taps of the convolution */
     DIM_CONV,            /* channels of the convolution */
@@ -292,22 +297,23 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *sizes); /* 1 for DIM_NONE 
 enum {
     TENSOR_PER_LAYER = 1,
     TENSOR_OPTIONAL = 2,
-    TENSOR_NEURON_ROWS = 4,   /* row i belongs to neuron i; with DIM_2FF rows also row n_ff + i */
-    TENSOR_NEURON_COLS = 8,   /* element i of each row belongs to neuron i (down) */
-    TENSOR_NEURON_VEC = 16,   /* a bias with one element per neuron */
-    TENSOR_F32 = 32,          /* small vectors: F32 (or any float type, converted on loading) */
-    TENSOR_SCALE_LAST = 64,   /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
-    TENSOR_UNSCALED = 128,    /* "NAME.scale" is not applied, as in llama.cpp */
-    TENSOR_RAW = 256,         /* integers, bound unchanged; I8 (sign) or I32 (perm) */
-    TENSOR_NO_EXPERTS = 1024, /* only in layers without a router */
-    TENSOR_NO_DENSE = 8192,   /* only in layers with a router */
-    TENSOR_OWN_KV = 2048,     /* only in layers with their own KV cache */
-    TENSOR_LAYER_EMBD = 4096, /* only in models with per-layer embeddings */
-    TENSOR_ONES = 16384,      /* norms without weights: not in files, bound as ones */
-    TENSOR_UNUSED = 32768,    /* may be in files, but is not used, as in llama.cpp */
-    TENSOR_IF_FITS = 65536,   /* in files where the shape is another, the name is of another role */
-    TENSOR_SPARSE = 512       /* written by `prepare` or part of a PWRI file: a predictor, a
-                                 measurement, or another form of a matrix of the network */
+    TENSOR_NEURON_ROWS = 4,    /* row i belongs to neuron i; with DIM_2FF rows also row n_ff + i */
+    TENSOR_NEURON_COLS = 8,    /* element i of each row belongs to neuron i (down) */
+    TENSOR_NEURON_VEC = 16,    /* a bias with one element per neuron */
+    TENSOR_F32 = 32,           /* small vectors: F32 (or any float type, converted on loading) */
+    TENSOR_SCALE_LAST = 64,    /* y = scale * (W x + bias); otherwise y = scale * (W x) + bias */
+    TENSOR_UNSCALED = 128,     /* "NAME.scale" is not applied, as in llama.cpp */
+    TENSOR_RAW = 256,          /* integers, bound unchanged; I8 (sign) or I32 (perm) */
+    TENSOR_NO_EXPERTS = 1024,  /* only in layers without a router */
+    TENSOR_NO_DENSE = 8192,    /* only in layers with a router */
+    TENSOR_OWN_KV = 2048,      /* only in layers with their own KV cache */
+    TENSOR_OWN_INDEX = 131072, /* only in layers that select positions themselves */
+    TENSOR_LAYER_EMBD = 4096,  /* only in models with per-layer embeddings */
+    TENSOR_ONES = 16384,       /* norms without weights: not in files, bound as ones */
+    TENSOR_UNUSED = 32768,     /* may be in files, but is not used, as in llama.cpp */
+    TENSOR_IF_FITS = 65536, /* in files where the shape is another, the name is of another role */
+    TENSOR_SPARSE = 512     /* written by `prepare` or part of a PWRI file: a predictor, a
+                               measurement, or another form of a matrix of the network */
 };
 
 /* Mixers combine the tokens of a sequence; one bit each. All except attention keep a state of fixed
@@ -441,6 +447,11 @@ typedef struct arch_row {
     uint32_t has;           /* ARCH_* */
     expert_gating gating;   /* unless expert_gating_func is present */
     float shared_scale;     /* multiplies the sum of the experts and the shared expert; 0: 1 */
+    rope_kind index_rope;   /* DSA: of index queries and keys; ROPE_NONE: as of the other heads */
+    bool index_by_layer;    /* DSA: layers with 0 in attention.indexer.types attend to the positions
+                               that the last earlier layer with 1 selected */
+    int index_period_ctx;   /* without that key, in models with at least this context, layers 0, 1,
+                               2, 6, 10, ... select (GLM-5.2); in others and with 0 all do */
     norm_kind qk_norm; /* ROLE_ATTN_Q_NORM and K_NORM: per head (one weight for all heads or one per
                           head) or over all heads */
     int window_period; /* attention.sliding_window: the last of every window_period layers has

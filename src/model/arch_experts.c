@@ -202,6 +202,11 @@ static const arch_tensor latent_moe_tensors[] = {
     DENSE_LAYERS_FFN, EXPERTS,   SHARED_EXPERT,
 };
 
+static const arch_tensor dsa_tensors[] = {
+    GLOBAL_TENSORS, ATTN_NORM,        LATENT_ATTENTION, LIGHTNING_INDEX,
+    FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,          SHARED_EXPERT,
+};
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const arch_row rows[] = {
@@ -224,6 +229,10 @@ static const arch_row rows[] = {
     {GGUF_ROW("deepseek2", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ATTN_TEMPERATURE,
      TENSORS(latent_moe_tensors)},
+    {GGUF_ROW("deepseek32", RMS, INTERLEAVED, SILU), .gating = GATING_SIGMOID,
+     .index_rope = ROPE_NEOX, .has = ARCH_EXPERT_KEYS, TENSORS(dsa_tensors)},
+    {GGUF_ROW("glm-dsa", RMS, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .index_by_layer = true,
+     .index_period_ctx = 1048576, .has = ARCH_EXPERT_KEYS, TENSORS(dsa_tensors)},
     {GGUF_ROW("dots1", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
      TENSORS(moe_head_norms_tensors)},

@@ -76,6 +76,8 @@ static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->index_dim;
     case DIM_INDEX_Q:
         return s->n_index_head * s->index_dim;
+    case DIM_INDEX_HEADS:
+        return s->n_index_head;
     case DIM_TAPS:
         return s->n_taps;
     case DIM_CONV:
@@ -303,6 +305,8 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_INDEX_K] = "indexer.k_proj",
     [ROLE_INDEX_Q_NORM] = "indexer.q_norm",
     [ROLE_INDEX_K_NORM] = "indexer.k_norm",
+    [ROLE_INDEX_K_NORM_BIAS] = "indexer.k_norm.bias",
+    [ROLE_INDEX_WEIGHTS] = "indexer.proj",
     [ROLE_ATTN_POST_NORM] = "post_attention_norm",
     [ROLE_FFN_POST_NORM] = "post_ffw_norm",
     [ROLE_FFN_POST_NORM_1] = "post_ffw_norm_1",
@@ -394,7 +398,7 @@ bool tensor_role_is_predictor(tensor_role role) {
 }
 
 arch_part tensor_role_part(tensor_role role) {
-    if (role >= ROLE_ATTN_NORM_2 && role <= ROLE_INDEX_K_NORM) return PART_ATTENTION;
+    if (role >= ROLE_ATTN_NORM_2 && role <= ROLE_INDEX_WEIGHTS) return PART_ATTENTION;
     if (role >= ROLE_SSM_IN && role <= ROLE_SSM_OUT) return PART_RECURRENT;
     if (role >= ROLE_FFN_NORM && role <= ROLE_SHARED_DOWN) return PART_FFN;
     return PART_ANY;

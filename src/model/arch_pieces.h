@@ -288,6 +288,18 @@
         HEAD_MATRICES(ROLE_ATTN_V_B, "attn_v_b", DIM_LATENT, DIM_V),                               \
         LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_ATTN, DIM_EMBD, flags)
 #define LATENT_ATTENTION LATENT_ATTENTION_OF(0)
+/* Its index (DSA). */
+#define LIGHTNING_INDEX                                                                            \
+    LAYER_MATRIX(ROLE_INDEX_Q, "indexer.attn_q_b", "self_attn.indexer.wq_b", DIM_LATENT_Q,         \
+                 DIM_INDEX_Q, TENSOR_OWN_INDEX | TENSOR_UNSCALED),                                 \
+        LAYER_MATRIX(ROLE_INDEX_K, "indexer.attn_k", "self_attn.indexer.wk", DIM_EMBD, DIM_INDEX,  \
+                     TENSOR_OWN_INDEX | TENSOR_UNSCALED),                                          \
+        LAYER_VECTOR(ROLE_INDEX_K_NORM, "indexer.k_norm.weight",                                   \
+                     "self_attn.indexer.k_norm.weight", DIM_INDEX, TENSOR_OWN_INDEX),              \
+        LAYER_VECTOR(ROLE_INDEX_K_NORM_BIAS, "indexer.k_norm.bias",                                \
+                     "self_attn.indexer.k_norm.bias", DIM_INDEX, TENSOR_OWN_INDEX),                \
+        LAYER_MATRIX(ROLE_INDEX_WEIGHTS, "indexer.proj", "self_attn.indexer.weights_proj",         \
+                     DIM_EMBD, DIM_INDEX_HEADS, TENSOR_OWN_INDEX | TENSOR_UNSCALED)
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 

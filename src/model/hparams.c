@@ -556,11 +556,40 @@ static void read_latents(key_reader *r, const arch_row *arch, model_hparams *hp)
 /* Reads the keys of sparse attention. */
 static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp) {
     if (!arch_tensor_of(arch, ROLE_INDEX_Q)) return;
+    hp->index_sums = arch_tensor_of(arch, ROLE_INDEX_WEIGHTS);
     hp->block_top = read_int(r, "attention.indexer.top_k", 0, -1, 1, INT32_MAX);
-    hp->block_size = read_int(r, "attention.indexer.block_size", 0, -1, 1, INT32_MAX);
-    hp->block_local = read_int(r, "attention.indexer.local_blocks", 0, -1, 0, hp->block_top);
+    hp->block_size = 1;
+    if (!hp->index_sums) {
+        hp->block_size = read_int(r, "attention.indexer.block_size", 0, -1, 1, INT32_MAX);
+        hp->block_local = read_int(r, "attention.indexer.local_blocks", 0, -1, 0, hp->block_top);
+    }
     hp->n_index_head = read_int(r, "attention.indexer.head_count", 0, -1, 1, MODEL_MAX_HEADS);
+    hp->n_index_choice = hp->index_sums ? 1 : hp->n_index_head;
     hp->index_dim = read_int(r, "attention.indexer.key_length", 0, -1, 1, MODEL_MAX_HEAD_DIM);
+    if (hp->index_sums)
+        hp->index_norm_eps = read_float(r, "attention.layer_norm_epsilon", 1e-6, -1e-30, 1);
+}
+
+/* Which layers select positions themselves, and which use an earlier layer's selection. */
+static void read_index_layers(key_reader *r, const arch_row *arch, const model_hparams *hp,
+                              model_layer_hparams *layers) {
+    static const char suffix[] = "attention.indexer.types";
+    char key[KEY_TEXT];
+    const gguf_value *v = arch->index_by_layer ? find_key(r, suffix, key) : NULL;
+    bool some = arch->index_period_ctx > 0 && hp->n_ctx_train >= arch->index_period_ctx,
+         own = false;
+    for (int i = 0; i < hp->n_layer && hp->index_sums && r->status == PI_OK; i++) {
+        model_layer_hparams *l = &layers[i];
+        if (!(l->mixers & MIXER_ATTENTION)) continue;
+        bool selects = v ? read_int(r, suffix, i, 1, 0, 1) : !some || i < 2 || i % 4 == 2;
+        own = own || selects;
+        if (r->status == PI_OK && !own) {
+            find_key(r, suffix, key);
+            fail_key(r, key, "leaves a layer without selected positions");
+        }
+        l->index_own = selects;
+        l->index_shared = !selects;
+    }
 }
 
 /* ---- layers --------------------------------------------------------------------------------- */
@@ -773,7 +802,8 @@ static void read_pooling(key_reader *r, model_hparams *hp) {
                                                            : MODEL_POOLING_UNKNOWN;
 }
 
-/* Indexer keys are rotated like the other keys, and every KV head has one indexer query. */
+/* Indexer keys are rotated like the other keys. Every KV head has one indexer query, or the scores
+ * of all queries are summed. */
 static void check_indexer(key_reader *r, const model_hparams *hp,
                           const model_layer_hparams *layers) {
     bool even = hp->index_dim % 2 == 0 && hp->index_dim >= hp->n_rot;
@@ -783,7 +813,7 @@ static void check_indexer(key_reader *r, const model_hparams *hp,
                               "elements",
                               gguf_path(r->file), hp->index_dim, hp->n_rot);
     for (int i = 0; i < hp->n_layer && hp->n_index_head > 0 && r->status == PI_OK; i++)
-        if (layers[i].n_head_kv != hp->n_index_head)
+        if (!hp->index_sums && layers[i].n_head_kv != hp->n_index_head)
             r->status = error_set(
                 r->err, PI_ERR_UNSUPPORTED,
                 "not supported: %s: attention.indexer.head_count %d with %d heads of keys",
@@ -825,6 +855,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     double eps = arch->default_norm_eps > 0 ? (double)arch->default_norm_eps : (double)NAN;
     hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
     read_rope_kind(&r, arch, hp);
+    hp->index_rope = arch->index_rope != ROPE_NONE ? arch->index_rope : hp->rope;
     hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
     /* NTK-aware scaling: the slowest pair rotates at 1/alpha of its frequency */
     double alpha = (double)read_float(&r, "rope.scaling.alpha", 0, -1e-30, 1e6);
@@ -841,6 +872,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     if (layers) read_shared_kv(&r, arch, hp, layers);
     if (layers) read_cutoffs(&r, arch, hp, layers);
     if (layers) read_clamps(&r, arch, hp, layers);
+    if (layers) read_index_layers(&r, arch, hp, layers);
     if (layers) check_indexer(&r, hp, layers);
     read_activation(&r, arch, hp);
     return r.status;

@@ -46,10 +46,15 @@ typedef enum model_pooling {
 
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
-    /* Sparse attention: number of heads that select blocks of positions, one per KV head; 0: no
-     * sparse attention. A token attends to block_top blocks, which always include the last
-     * block_local blocks up to its own. */
+    /* Sparse attention: number of heads that select blocks of positions; 0: no sparse attention.
+     * A token attends to block_top blocks, which always include the last block_local blocks up to
+     * its own. */
     int32_t n_index_head, index_dim;
+    int32_t n_index_choice; /* selections per token: one per KV head and index head, or with
+                               index_sums one for all heads */
+    bool index_sums;        /* DSA: the heads' scores are summed; blocks are single positions */
+    rope_kind index_rope;
+    float index_norm_eps; /* of the norm of index keys */
     int32_t block_size, block_top, block_local;
     int32_t n_pos;        /* learned positions, >= n_ctx_train: the maximum context; 0: no limit */
     int32_t n_head;       /* the largest over layers */
@@ -112,6 +117,9 @@ typedef struct model_layer_hparams {
                          head that all share; its value is part of it */
     int32_t v_dim;    /* elements of a head's value in the cache, at most head_dim. MLA: head_dim */
     int32_t kv_layer; /* the layer whose cache this layer reads: itself or an earlier one */
+    bool index_own;   /* DSA: selects the positions that its tokens attend to */
+    bool index_shared; /* DSA: attends to the positions that the last earlier layer with index_own
+                          selected */
     int32_t n_ff_adjugate;            /* 0: no adjugate experts */
     int32_t n_ff_expert, n_ff_shared; /* 0: none in this layer; n_ff is 0 in layers with experts */
     bool ffn_top_k; /* each gate value of a token is reduced by their mean plus ffn_cutoff standard
@@ -283,7 +291,7 @@ bool model_layer_has(const model_layer_hparams *l, tensor_role role);
 /* Whether most activations of a layer's neurons are exactly zero. */
 bool model_layer_has_zeros(const model *m, int layer);
 /* All layers from this one on must have the same home device, because some of them read KV caches
- * of earlier ones among them. n_layer: every layer has its own cache. */
+ * or selected positions of earlier ones among them. n_layer: no layer does. */
 int model_shared_from(const model *m);
 /* Whether attention and FFN blocks of the layer both read its input: in all layers of an
  * architecture, or in layers without the FFN block's norm. */

@@ -80,9 +80,13 @@ static pi_status split(model *m, int layer, pi_error *err) {
 
 pi_status model_bind_latent(model *m, int layer, pi_error *err) {
     static const tensor_role queries[] = {ROLE_ATTN_Q_A, ROLE_ATTN_Q_A_NORM, ROLE_ATTN_Q_B};
-    const model_tensor *t = m->layers[layer].t;
+    model_tensor *t = m->layers[layer].t;
+    for (int role = ROLE_INDEX_Q; role <= ROLE_INDEX_WEIGHTS && m->hp.index_sums; role++)
+        if (!m->layers[layer].hp.index_own) t[role] = (model_tensor){0}; /* unused */
     if (m->hp.n_latent == 0 || !(m->layers[layer].hp.mixers & MIXER_ATTENTION)) return PI_OK;
     for (int i = 0; i < 3 && !t[ROLE_ATTN_Q].data; i++)
         if (!t[queries[i]].data) return fail_missing(m, queries[i], layer, err);
+    if (t[ROLE_INDEX_Q].data && !t[ROLE_ATTN_Q_B].data)
+        return fail_missing(m, ROLE_ATTN_Q_B, layer, err);
     return t[ROLE_ATTN_KV_B].data ? split(m, layer, err) : PI_OK;
 }

@@ -207,6 +207,7 @@ static pi_status check_missing(const model *m, const arch_tensor *row, int layer
     bool first = row->role == ROLE_ATTN_NORM || row->role == ROLE_ATTN_NORM_BIAS;
     if (first && m->arch->layers == LAYERS_BY_HEADS && !m->layers[layer].hp.mixers) return PI_OK;
     if (row->flags & TENSOR_OWN_KV && m->layers[layer].hp.kv_layer != layer) return PI_OK;
+    if (row->flags & TENSOR_OWN_INDEX && !m->layers[layer].hp.index_own) return PI_OK;
     if (row->flags & TENSOR_LAYER_EMBD && m->hp.n_embd_layer == 0) return PI_OK;
     if (row->flags & TENSOR_NO_EXPERTS && find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
     if (row->flags & TENSOR_NO_DENSE && !find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
@@ -692,10 +693,13 @@ static pi_status bind_all(model *m, pi_error *err) {
 }
 
 int model_shared_from(const model *m) {
-    int from = m->hp.n_layer;
-    for (int i = 0; i < m->hp.n_layer; i++)
-        if (m->layers[i].hp.kv_layer != i && m->layers[i].hp.kv_layer < from)
-            from = m->layers[i].hp.kv_layer;
+    int from = m->hp.n_layer, index = 0;
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        const model_layer_hparams *l = &m->layers[i].hp;
+        if (l->kv_layer != i && l->kv_layer < from) from = l->kv_layer;
+        if (l->index_own) index = i;
+        if (l->index_shared && index < from) from = index;
+    }
     return from;
 }
 

@@ -182,7 +182,7 @@ static pi_status size_kv(const model *m, int i, const place_use *use, place_laye
     out->kv_bytes = all; /* 0 where the layer reads another layer's cache */
     out->kv_bytes += RECURRENT_SLOTS * state;
     uint64_t depth = (uint64_t)(use->depth < use->n_ctx ? use->depth : use->n_ctx);
-    const plan_blocks blocks = {.size = kv.row[KV_INDEX] ? m->hp.block_size : 0,
+    const plan_blocks blocks = {.size = kv.row[KV_INDEX] || l->index_shared ? m->hp.block_size : 0,
                                 .top = m->hp.block_top};
     out->kv_read = kv_layer_read(m, i, &kv, &blocks, depth, 1);
     out->kv_read += 2 * state; /* also written */

@@ -6,7 +6,8 @@
  *   q . (K c) = (K^T q) . c        sum of p_j (V c_j) = V (sum of p_j c_j)
  *
  *   [matmul q_a -> norm -> matmul q_b] or matmul q -> heads k_b (queries to the latent space)
- *   -> latent_store -> attention (one KV head; values are the keys) -> heads v_b
+ *   -> [index: plan_index.c] -> latent_store -> attention (one KV head; values are the keys) ->
+ * heads v_b
  *
  * so that keys and values are not computed for each position. */
 #include <assert.h>
@@ -21,7 +22,7 @@ static args_heads *add_heads(plan *p, int layer, plan_buffer in, tensor_role rol
     return STEP_ARGS(s, heads);
 }
 
-/* Queries from their latent vector. */
+/* Queries and index queries from their latent vector. */
 static void add_queries(plan *p, int layer) {
     const model_tensor *norm = &p->model->layers[layer].t[ROLE_ATTN_Q_A_NORM];
     plan_side side = p->splits[layer].primary;
@@ -31,6 +32,8 @@ static void add_queries(plan *p, int layer) {
     s->out = BUF_LATENT_Q;
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_LATENT_Q);
     plan_add_matrix(p, s, ROLE_ATTN_Q_B, ROLE_COUNT, BUF_Q);
+    if (p->model->layers[layer].t[ROLE_INDEX_Q].data)
+        plan_add_matrix(p, s, ROLE_INDEX_Q, ROLE_COUNT, BUF_INDEX_Q);
 }
 
 void plan_add_latents(plan *p, int layer) {
@@ -44,7 +47,9 @@ void plan_add_latents(plan *p, int layer) {
     if (p->model->arch->has & ARCH_QKV_BARE) s->matrix[0].scale = 1;
     plan_add_matrix(p, s, ROLE_ATTN_KV_A, ROLE_COUNT, BUF_K);
     if (l->t[ROLE_ATTN_GATE].data) plan_add_matrix(p, s, ROLE_ATTN_GATE, ROLE_COUNT, BUF_ATTN_GATE);
+    if (l->t[ROLE_INDEX_Q].data) plan_add_index_inputs(p, layer);
     if (two) add_queries(p, layer);
+    if (l->t[ROLE_INDEX_Q].data) plan_add_positions(p, layer);
     args_heads *heads = add_heads(p, layer, BUF_Q, ROLE_ATTN_K_B, BUF_LATENT_Q);
     heads->in = (plan_part){0, hp->q_dim};
     heads->out = (plan_part){hp->n_rot, l->hp.head_dim};

@@ -65,6 +65,7 @@ static void add_rotation(plan *p, int layer) {
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_ROPE_STORE, layer, BUF_Q);
     *STEP_ARGS(s, rope) = (args_rope){
         .set = l->hp.rope,
+        .neox = p->model->hp.rope == ROPE_NEOX,
         .q_stride = q_stride(p, layer),
         .norm = p->model->arch->qk_norm,
         .q_norm = wide ? NULL : q->data,

@@ -13,6 +13,7 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_V] = "v",
                                                  [BUF_INDEX_Q] = "index_q",
                                                  [BUF_INDEX_K] = "index_k",
+                                                 [BUF_INDEX_W] = "index_w",
                                                  [BUF_LATENT_Q] = "latent_q",
                                                  [BUF_ATTN_GATE] = "attn_gate",
                                                  [BUF_ATTN] = "attn",

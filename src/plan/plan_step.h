@@ -24,6 +24,7 @@ typedef enum plan_buffer {
     BUF_INDEX_Q,  /* sparse attention: index queries, which select blocks [n_index_head *
                      index_dim] */
     BUF_INDEX_K,  /* index key [index_dim] */
+    BUF_INDEX_W,  /* DSA: weights of the index queries [n_index_head] */
     BUF_LATENT_Q, /* MLA: queries' latent vector [n_latent_q], then queries times k_b, in the layout
                      of the cache [n_head * head_dim] */
     BUF_ATTN_GATE, /* [n_head * head_dim] */
@@ -170,9 +171,10 @@ typedef struct plan_part {
 /* Sparse attention: a token attends to the `top` blocks of `size` positions with the highest
  * scores, or to all blocks if there are fewer. The first `first` blocks and the last `local` ones
  * up to its own are always included. A score is the highest product of an index query and an index
- * key. With `bounds` it is an upper bound of the product of a query and a key, and only sessions
- * with at most PLAN_DECODE_TOKENS tokens in a ubatch select blocks: decode and verification of
- * drafts. */
+ * key; with model_hparams.index_sums a block is one position, and its score is the sum over all
+ * index heads of weight * max(0, product). With `bounds` it is an upper bound of the product of a
+ * query and a key, and only sessions with at most PLAN_DECODE_TOKENS tokens in a ubatch select
+ * blocks: decode and verification of drafts. */
 typedef struct plan_blocks {
     int32_t size, top, first, local; /* size 0: all positions are attended to */
     bool bounds;
@@ -317,6 +319,7 @@ typedef struct args_top_k {
 /* Rotation of heads, and norms of their vectors. */
 typedef struct args_rope {
     rope_set set;                 /* set of angles */
+    bool neox;                    /* pairs of ROPE_NEOX, not of ROPE_INTERLEAVED */
     int64_t q_stride;             /* floats from one head of Q to the next */
     norm_kind norm;               /* norms of heads of Q and K */
     const float *q_norm, *k_norm; /* a head's weights are at q_norm + head * norm_stride; or NULL */

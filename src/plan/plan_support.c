@@ -102,6 +102,7 @@ static void need_attention(check *c, const model *m, const model_layer *l) {
     if (m->hp.n_rot > 0) need(c, GPU_OP_ROPE_ANGLES);
     need(c, m->hp.n_latent > 0 ? GPU_OP_LATENT_STORE : GPU_OP_ROPE_STORE);
     if (m->hp.n_latent > 0 && l->t[ROLE_ATTN_GATE].data) need(c, GPU_OP_GATE);
+    if (l->t[ROLE_INDEX_Q].data) need(c, GPU_OP_ROPE_STORE);
     if (l->t[ROLE_INDEX_Q].data) need(c, GPU_OP_FIND_BLOCKS);
     need(c, GPU_OP_ATTENTION);
 }

@@ -52,10 +52,13 @@ typedef struct session_host {
     pi_status (*check)(const struct engine_context *c, const char *call, pi_error *err);
 } session_host;
 
-/* Sparse attention on the CPU: scores of one layer's blocks, while the layer is computed. */
+/* Sparse attention on the CPU: scores of one layer's blocks, while the layer is computed and until
+ * the last layer that shares its selection. */
 typedef struct block_scores {
-    float *data; /* [tokens][n_heads][n_blocks]; NULL: a token attends to all blocks */
+    float *data; /* [tokens][n_heads][n_blocks + n_list]; NULL: a token attends to all blocks */
     int64_t n_heads, n_blocks;
+    int64_t n_list; /* blocks of one position (DSA): the attended positions, ascending, as int32
+                       after the scores; 0: there is no list */
     size_t n_bytes;
 } block_scores;
 

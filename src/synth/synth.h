@@ -38,7 +38,9 @@ typedef struct synth_shape {
     int32_t n_expert, n_expert_used, n_expert_shared;                 /* 0: dense */
     int32_t n_dense, n_ff_dense;    /* leading layers without experts, and their n_ff */
     int32_t n_latent, n_rot, v_dim; /* MLA: as in model_hparams; head_dim is that of queries */
-    int32_t window;                 /* sliding; 0: none */
+    int32_t n_latent_q;             /* MLA: 0: queries from the input */
+    int32_t n_index_head, index_dim, index_top; /* DSA: as in model_hparams, index_top positions */
+    int32_t window;                             /* sliding; 0: none */
     activation activation;
     bool biased; /* projections, router and experts have (zero) biases, which other programs need */
 } synth_shape;

@@ -104,6 +104,7 @@ static pi_status add_layers(model *m, const synth_shape *s, const pi_synth_optio
                                       .head_dim = m->hp.head_dim,
                                       .v_dim = m->hp.head_dim,
                                       .kv_layer = i,
+                                      .index_own = s->n_index_head > 0,
                                       .n_ff = dense ? s->n_ff_dense : s->n_ff,
                                       .n_ff_expert = experts && !dense ? s->n_ff : 0};
         l->sparse = (model_layer_sparse){.cut = NAN,
@@ -163,6 +164,13 @@ pi_status synth_model_create(const pi_synth_options *o, model *m, pi_error *err)
                             .head_dim = s->n_latent ? s->n_latent + s->n_rot
                                                     : synth_shape_head_dim(s),
                             .n_latent = s->n_latent,
+                            .n_latent_q = s->n_latent_q,
+                            .n_index_head = s->n_index_head,
+                            .n_index_choice = s->n_index_head > 0,
+                            .index_dim = s->index_dim,
+                            .index_sums = s->n_index_head > 0,
+                            .block_size = 1,
+                            .block_top = s->index_top,
                             .n_expert = s->n_expert,
                             .n_expert_used = s->n_expert_used,
                             .norm = m->arch->norm,

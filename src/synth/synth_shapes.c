@@ -10,6 +10,8 @@
 #define EXPERTS(head, n, used, f)                                                                  \
     .head_dim = (head), .n_expert = (n), .n_expert_used = (used), .activation = ACTIVATION_##f
 #define LATENT(latent, rot, value) .n_latent = (latent), .n_rot = (rot), .v_dim = (value)
+#define INDEX(latent_q, heads, dim, top)                                                           \
+    .n_latent_q = (latent_q), .n_index_head = (heads), .index_dim = (dim), .index_top = (top)
 
 static const synth_shape shapes[] = {
     {SHAPE("tiny", "llama", 256, 768, 4, 4, 2, 512, 2048)},
@@ -38,6 +40,15 @@ static const synth_shape shapes[] = {
     {SHAPE("deepseek-v2-lite", "deepseek2", 2048, 1408, 27, 16, 1, 102400, 163840),
      EXPERTS(192, 64, 6, SILU), .n_expert_shared = 2, .n_dense = 1, .n_ff_dense = 10944,
      LATENT(512, 64, 128)},
+    {SHAPE("tiny-dsa-moe", "deepseek32", 256, 128, 4, 4, 1, 512, 2048), EXPERTS(96, 16, 4, SILU),
+     .n_expert_shared = 1, .n_dense = 1, .n_ff_dense = 384, LATENT(128, 32, 64),
+     INDEX(64, 4, 64, 128)},
+    {SHAPE("deepseek-v3.2", "deepseek32", 7168, 2048, 61, 128, 1, 129280, 163840),
+     EXPERTS(192, 256, 8, SILU), .n_expert_shared = 1, .n_dense = 3, .n_ff_dense = 18432,
+     LATENT(512, 64, 128), INDEX(1536, 64, 128, 2048)},
+    {SHAPE("glm-5", "glm-dsa", 6144, 2048, 78, 64, 1, 154880, 202752), EXPERTS(256, 256, 8, SILU),
+     .n_expert_shared = 1, .n_dense = 3, .n_ff_dense = 12288, LATENT(512, 64, 256),
+     INDEX(2048, 32, 128, 2048)},
 };
 
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -52,7 +63,8 @@ const synth_shape *synth_shape_find(const char *name) {
 const char *synth_shape_names(void) {
     return "tiny, llama-1b, llama-7b, bamboo-7b, llama-13b, llama-70b, tiny-opt, opt-30b, "
            "tiny-falcon, falcon-40b, tiny-moe, tiny-reglu-moe, mixtral-8x7b, qwen3-30b-a3b, "
-           "gpt-oss-20b, smallthinker-21b, tiny-mla-moe, deepseek-v2-lite";
+           "gpt-oss-20b, smallthinker-21b, tiny-mla-moe, deepseek-v2-lite, tiny-dsa-moe, "
+           "deepseek-v3.2, glm-5";
 }
 
 int32_t synth_shape_head_dim(const synth_shape *s) {
@@ -75,6 +87,9 @@ uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
                         .head_dim = synth_shape_head_dim(s),
                         .v_dim = s->v_dim,
                         .n_latent = s->n_latent,
+                        .n_latent_q = s->n_latent_q,
+                        .n_index_head = s->n_index_head,
+                        .index_dim = s->index_dim,
                         .n_rot = synth_shape_rot(s)};
     return (uint64_t)arch_dim_size(dim, &sizes);
 }
@@ -91,6 +106,12 @@ static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, bool d
                      t->role == ROLE_EXPERT_DOWN_T || t->role == ROLE_EXPERT_PERM;
     if (dense && of_expert) return false;
     switch (t->role) {
+    case ROLE_ATTN_Q:
+        return s->n_latent_q == 0;
+    case ROLE_ATTN_Q_A:
+    case ROLE_ATTN_Q_A_NORM:
+    case ROLE_ATTN_Q_B:
+        return s->n_latent_q > 0;
     case ROLE_FFN_GATE:
     case ROLE_FFN_UP:
     case ROLE_FFN_DOWN:

@@ -481,15 +481,20 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_POS_EMBD:
     case ROLE_ATTN_K_B:
     case ROLE_ATTN_V_B:
+    case ROLE_ATTN_Q_B:
     case ROLE_ATTN_OUT:
+    case ROLE_INDEX_Q:
         fill_normals(r, &g, out, n_in);
         scale_row(out, n_in, deviation_of(r, role, n_in));
         break;
     case ROLE_ATTN_QKV:
     case ROLE_ATTN_Q:
+    case ROLE_ATTN_Q_A:
     case ROLE_ATTN_KV_A:
     case ROLE_ATTN_K:
     case ROLE_ATTN_V:
+    case ROLE_INDEX_K:
+    case ROLE_INDEX_WEIGHTS:
         make_reader(r, &g, layer, n_in, out);
         break;
     case ROLE_FC1:
@@ -533,7 +538,9 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_ATTN_NORM_2:
     case ROLE_ATTN_Q_NORM:
     case ROLE_ATTN_K_NORM:
+    case ROLE_ATTN_Q_A_NORM:
     case ROLE_ATTN_KV_A_NORM:
+    case ROLE_INDEX_K_NORM:
     case ROLE_FFN_NORM:
     case ROLE_OUTPUT_NORM:
         for (uint64_t i = 0; i < n_in; i++) out[i] = 1;

@@ -1,7 +1,8 @@
-/* test_engine_blocks.c: sparse attention (MiniMax-M3). The blocks that the last layer attends to
- * and the resulting sums match the plain definition in double precision. The logits are equal for
- * every way of feeding tokens and every placement, and after going back, copying, saving, loading
- * and removing. Only the blocks that are attended to are read. */
+/* test_engine_blocks.c: sparse attention by index: blocks (MiniMax-M3), single positions (DSA), and
+ * positions that an earlier layer selected (GLM-5.2). The blocks that the last layer attends to and
+ * the resulting sums match the plain definition in double precision. The logits are equal for every
+ * way of feeding tokens and every placement, and after going back, copying, saving, loading and
+ * removing. Only the blocks that are attended to are read. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,11 +34,27 @@ static void ok(pi_status status) {
     if (status != PI_OK) fail_msg("%s", err.message);
 }
 
+typedef struct index_shape {
+    const char *arch;
+    int size, top, local;
+} index_shape;
+
+static const index_shape shapes[] = {
+    {"minimax-m3", 4, 3, 1},  {"minimax-m3", 1, 5, 2}, {"minimax-m3", 7, 2, 0},
+    {"minimax-m3", 16, 1, 1}, {"deepseek32", 1, 5, 0}, {"glm-dsa", 1, 7, 0},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static bool has_positions(const index_shape *x) {
+    return strcmp(x->arch, "minimax-m3") != 0;
+}
+
 /* One layer that attends to all positions, two that do not. Heads of 32 and an index of 64: blocks
- * of Q8_0. */
-static tiny_model model_of(int size, int top, int local) {
+ * of Q8_0. With compressed attention no layer attends to all positions, rows have 64 elements, and
+ * the last layer of glm-dsa has no index. */
+static tiny_model model_of(const index_shape *x) {
     tiny_model t = tiny_default();
-    t.arch = "minimax-m3";
+    t.arch = x->arch;
     t.n_layer = LAYERS;
     t.n_embd = 64;
     t.n_vocab = V;
@@ -46,12 +63,20 @@ static tiny_model model_of(int size, int top, int local) {
     t.n_ff[2] = t.n_ff[0];
     tiny_set_heads(&t, 6, 2);
     t.experts = (tiny_experts){.n = 4, .n_used = 2, .n_ff = 32, .n_dense = 1};
-    t.index = (tiny_index){.dim = MAX_DIM, .size = size, .top = top, .local = local};
+    t.index = (tiny_index){.dim = MAX_DIM, .size = x->size, .top = x->top, .local = x->local};
+    if (!has_positions(x)) return t;
+    t.head_dim = 48;
+    t.n_latent = 48;
+    t.n_latent_q = 32;
+    t.v_dim = 32;
+    tiny_set_heads(&t, 6, 1);
+    t.index.heads = 9; /* with few, many scores are 0, and it matters which of them stay */
+    t.index.shared[LAYERS - 1] = strcmp(x->arch, "glm-dsa") == 0;
     return t;
 }
 
-static model *open_blocks(int size, int top, int local) {
-    tiny_model t = model_of(size, top, local);
+static model *open_blocks(const index_shape *x) {
+    tiny_model t = model_of(x);
     run_random_tokens(11, V, tokens, N_TOKENS);
     return run_engine_open_tiny(&t, MODEL_PATH);
 }
@@ -76,11 +101,17 @@ static void near(const char *what, const float *a, const float *b, int64_t n, do
 
 /* ---- the definition -------------------------------------------------------------------------- */
 
+/* The layer whose index selects for the last one. */
+static int index_layer(const model *m) {
+    return m->layers[LAYERS - 1].hp.index_shared ? LAYERS - 2 : LAYERS - 1;
+}
+
 /* A cached row as doubles, rotated back. Index keys stay rotated, as their queries are. */
 static void row_of(const pi_session *s, kv_part part, int head, int64_t pos, int n, double *out) {
     float single[MAX_DIM];
     quant_type type = part == KV_VALUES ? s->kv.type_v : s->kv.type_k;
-    quant_find(type)->dequantize(kv_cache_row(&s->kv, LAYERS - 1, part, head, pos), single, n);
+    int layer = part == KV_INDEX ? index_layer(s->host->model) : LAYERS - 1;
+    quant_find(type)->dequantize(kv_cache_row(&s->kv, layer, part, head, pos), single, n);
     if (part != KV_INDEX) kv_rotate(&s->context->cpu.kernels, type, single, n);
     for (int i = 0; i < n; i++) out[i] = (double)single[i];
 }
@@ -88,6 +119,17 @@ static void row_of(const pi_session *s, kv_part part, int head, int64_t pos, int
 static double product(const float *q, const double *k, int n) {
     double sum = 0;
     for (int i = 0; i < n; i++) sum += (double)q[i] * k[i];
+    return sum;
+}
+
+/* The weighted sum of the positive products of a position's index key. */
+static double sum_of_heads(const engine_context *c, int64_t pos, const double *key) {
+    const model_hparams *hp = &c->cpu.model->hp;
+    const float *q = c->cpu.buf[BUF_INDEX_Q] + pos * c->cpu.plan->width[BUF_INDEX_Q];
+    const float *w = c->cpu.buf[BUF_INDEX_W] + pos * c->cpu.plan->width[BUF_INDEX_W];
+    double sum = 0;
+    for (int h = 0; h < hp->n_index_head; h++)
+        sum += (double)w[h] * fmax(product(q + h * hp->index_dim, key, hp->index_dim), 0);
     return sum;
 }
 
@@ -107,7 +149,8 @@ static void choose(const engine_context *c, const pi_session *s, int64_t pos, in
     for (int64_t p = 0; p <= pos; p++) {
         row_of(s, KV_INDEX, 0, p, hp->index_dim, key);
         int b = (int)(p / hp->block_size);
-        best[b] = fmax(best[b], product(q, key, hp->index_dim));
+        best[b] = fmax(best[b],
+                       hp->index_sums ? sum_of_heads(c, pos, key) : product(q, key, hp->index_dim));
     }
     for (int k = 0; k < hp->block_top && k < n; k++) {
         int next = -1;
@@ -123,13 +166,15 @@ static void attend(const engine_context *c, const pi_session *s, int64_t pos, in
     const model_hparams *hp = &c->cpu.model->hp;
     const model_layer_hparams *l = &c->cpu.model->layers[LAYERS - 1].hp;
     int kv_head = head / (l->n_head / l->n_head_kv), n = l->head_dim;
-    const float *q = c->cpu.buf[BUF_Q] + pos * c->cpu.plan->width[BUF_Q] + head * n;
+    bool latent = hp->n_latent > 0; /* values are the keys */
+    plan_buffer queries = latent ? BUF_LATENT_Q : BUF_Q;
+    const float *q = c->cpu.buf[queries] + pos * c->cpu.plan->width[queries] + head * n;
     double row[MAX_DIM], sum[MAX_DIM] = {0}, all = 0;
     for (int64_t p = 0; p <= pos; p++) {
         if (!chosen[p / hp->block_size]) continue;
         row_of(s, KV_KEYS, kv_head, p, n, row);
-        double weight = exp(product(q, row, n) / sqrt(n));
-        row_of(s, KV_VALUES, kv_head, p, n, row);
+        double weight = exp(product(q, row, n) * (double)hp->attn_scale);
+        if (!latent) row_of(s, KV_VALUES, kv_head, p, n, row);
         for (int i = 0; i < n; i++) sum[i] += weight * row[i];
         all += weight;
     }
@@ -162,16 +207,13 @@ static void check_definition(const model *m, cpu_tier tier, quant_type type) {
     engine_context_destroy(c);
 }
 
-static const struct {
-    int size, top, local;
-} shapes[] = {{4, 3, 1}, {1, 5, 2}, {7, 2, 0}, {16, 1, 1}};
-
 static void test_definition(void **state) {
     (void)state;
     static const quant_type types[] = {QUANT_F32, QUANT_F16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q5_1};
-    for (int i = 0; i < 4; i++) {
-        model *m = open_blocks(shapes[i].size, shapes[i].top, shapes[i].local);
-        for (int t = 0; t < 5; t++) {
+    for (int i = 0; i < N_SHAPES; i++) {
+        model *m = open_blocks(&shapes[i]);
+        /* with quantized index keys, the queries of positions are also quantized */
+        for (int t = 0; t < (has_positions(&shapes[i]) ? 2 : 5); t++) {
             check_definition(m, CPU_TIER_SCALAR, types[t]);
             check_definition(m, CPU_TIER_AUTO, types[t]);
         }
@@ -182,8 +224,8 @@ static void test_definition(void **state) {
 /* ---- ways of feeding, places ----------------------------------------------------------------- */
 
 /* All runs below have one answer: that of the CPU's float reference, all tokens at once. */
-static model *open_wanted(int size, int top, int local) {
-    model *m = open_blocks(size, top, local);
+static model *open_wanted(const index_shape *x) {
+    model *m = open_blocks(x);
     engine_options o = options_for(CPU_TIER_SCALAR, QUANT_F32, false);
     engine_context *c = run_engine_context(m, &o);
     run_engine_tokens(c, N_CTX, tokens, N_TOKENS, 0, want);
@@ -191,20 +233,23 @@ static model *open_wanted(int size, int top, int local) {
     return m;
 }
 
-static void place(int first) {
-    for (int i = 0; i < LAYERS; i++)
-        splits[i] = (plan_split){.primary = i < first ? SIDE_CPU : SIDE_GPU,
-                                 .hot = i == 0 ? 64 : i + 1};
+/* Layers that share a selection stay together. */
+static void place(const model *m, int first) {
+    for (int i = 0; i < LAYERS; i++) {
+        plan_side side = i < first ? SIDE_CPU : SIDE_GPU;
+        if (i > model_shared_from(m)) side = splits[i - 1].primary;
+        splits[i] = (plan_split){.primary = side, .hot = i == 0 ? 64 : i + 1};
+    }
 }
 
 /* Numbers of tokens per call: on the CPU, then with layers on the GPU, one by one only once. */
 static void test_pieces(void **state) {
     (void)state;
     static const int pieces[] = {0, 7, 1};
-    for (int i = 0; i < 4; i++) {
-        model *m = open_wanted(shapes[i].size, shapes[i].top, shapes[i].local);
+    for (int i = 0; i < N_SHAPES; i++) {
+        model *m = open_wanted(&shapes[i]);
         for (int gpu = 0; gpu < 2; gpu++) {
-            place(i % LAYERS);
+            place(m, i % LAYERS);
             engine_options o = options_for(CPU_TIER_AUTO, QUANT_F32, gpu);
             if (!gpu) o.n_threads = 3;
             engine_context *c = run_engine_context(m, &o);
@@ -220,12 +265,11 @@ static void test_pieces(void **state) {
 }
 
 /* Two sessions in a call: one attends to all positions, the other does not. */
-static void test_two(void **state) {
-    (void)state;
+static void check_two(const index_shape *x) {
     enum { AHEAD = 30, STEP = 4 };
-    model *m = open_wanted(4, 3, 1);
+    model *m = open_wanted(x);
     for (int gpu = 0; gpu < 2; gpu++) {
-        place(gpu);
+        place(m, gpu);
         engine_options o = options_for(CPU_TIER_AUTO, QUANT_F32, gpu);
         engine_context *c = run_engine_context(m, &o);
         pi_session *s[2] = {run_engine_session(c, N_CTX), run_engine_session(c, N_CTX)};
@@ -249,6 +293,12 @@ static void test_two(void **state) {
     model_close(m);
 }
 
+static void test_two(void **state) {
+    (void)state;
+    check_two(&shapes[0]);
+    check_two(&shapes[N_SHAPES - 1]);
+}
+
 /* ---- sessions -------------------------------------------------------------------------------- */
 
 static void feed(engine_context *c, pi_session *s, int first, int piece) {
@@ -258,11 +308,10 @@ static void feed(engine_context *c, pi_session *s, int first, int piece) {
 
 /* Rewound, copied, saved on one device and loaded on the other; after tokens are removed, both
  * devices continue alike. */
-static void test_sessions(void **state) {
-    (void)state;
+static void check_sessions(const index_shape *x) {
     enum { PROMPT = 33 };
-    model *m = open_wanted(4, 3, 1);
-    place(0);
+    model *m = open_wanted(x);
+    place(m, 0);
     for (int gpu = 0; gpu < 2; gpu++) {
         engine_options o = options_for(CPU_TIER_AUTO, QUANT_F32, gpu);
         engine_options other = options_for(CPU_TIER_AUTO, QUANT_F32, !gpu);
@@ -295,34 +344,47 @@ static void test_sessions(void **state) {
     remove(SAVED_PATH);
 }
 
+static void test_sessions(void **state) {
+    (void)state;
+    check_sessions(&shapes[0]);
+    check_sessions(&shapes[N_SHAPES - 2]);
+    check_sessions(&shapes[N_SHAPES - 1]);
+}
+
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* One more token at position 49 reads: in the first layer 50 keys and values, in the others those
- * of 12 positions, and 50 keys of the index, all of F16. */
-static void test_bytes(void **state) {
-    (void)state;
-    const uint64_t head = 2 * 32 * 2, index = MAX_DIM * 2;
-    model *m = open_blocks(4, 3, 1);
+/* One more token at position 49 reads `bytes` of the cache, which is F16. */
+static void check_bytes(const index_shape *x, uint64_t bytes) {
+    model *m = open_blocks(x);
     engine_options o = options_for(CPU_TIER_AUTO, QUANT_F16, false);
     engine_context *c = run_engine_context(m, &o);
     pi_session *s = run_engine_session(c, N_CTX);
     run_engine_feed(c, s, tokens, N_TOKENS - 1, 0, NULL);
     uint64_t before = engine_get_counters(c).kv_bytes;
     run_engine_feed(c, s, tokens + N_TOKENS - 1, 1, 0, NULL);
-    assert_int_equal(engine_get_counters(c).kv_bytes - before,
-                     50 * 2 * head + 2 * (12 * 2 * head + 50 * index));
+    assert_int_equal(engine_get_counters(c).kv_bytes - before, bytes);
     engine_session_destroy(s);
     engine_context_destroy(c);
     model_close(m);
 }
 
+/* In the first layer of minimax-m3 50 keys and values, in the others those of 12 positions, and 50
+ * keys of the index. With compressed attention the rows of 5 or 7 positions in each layer, and 50
+ * keys of each index. */
+static void test_bytes(void **state) {
+    (void)state;
+    const uint64_t head = 2 * 32 * 2, index = MAX_DIM * 2, row = MAX_DIM * 2;
+    check_bytes(&shapes[0], 50 * 2 * head + 2 * (12 * 2 * head + 50 * index));
+    check_bytes(&shapes[4], 3 * (5 * row + 50 * index));
+    check_bytes(&shapes[5], 3 * 7 * row + 2 * 50 * index);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* A session takes exactly the predicted device memory. */
-static void test_size(void **state) {
-    (void)state;
-    model *m = open_blocks(4, 3, 1);
-    place(0);
+static void check_size(const index_shape *x) {
+    model *m = open_blocks(x);
+    place(m, 0);
     gpu_device *shared = device;
     device = run_device_another(&library, 0, 256 << 20, RUN_DEVICE_WAIT_MS);
     engine_options o = options_for(CPU_TIER_AUTO, QUANT_F16, true);
@@ -330,6 +392,12 @@ static void test_size(void **state) {
     library.backend->close(device);
     device = shared;
     model_close(m);
+}
+
+static void test_size(void **state) {
+    (void)state;
+    check_size(&shapes[0]);
+    check_size(&shapes[N_SHAPES - 1]);
 }
 
 int main(int argc, char **argv) {

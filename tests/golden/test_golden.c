@@ -94,11 +94,13 @@ static void test_architectures(void **state) {
 /* One run of each kind is enough: check_model compares the tiers, and these models add only
  * plans. */
 static void check_plan(const char *name, const model *m, const reference *r, double gate_f32) {
+    /* rounded index keys select a few other positions */
+    const double gate_f16 = m->hp.index_sums ? 1e-2 : 1e-4;
     check(name, m, r, options(CPU_TIER_AUTO, QUANT_F32, 2), gate_f32, 0, N_SPLITS);
-    check(name, m, r, options(CPU_TIER_AUTO, QUANT_F16, 1), 1e-4, SPLIT_SINGLE, SPLIT_UNEVEN);
+    check(name, m, r, options(CPU_TIER_AUTO, QUANT_F16, 1), gate_f16, SPLIT_SINGLE, SPLIT_UNEVEN);
     engine_options paged = options(CPU_TIER_AUTO, QUANT_F16, 1);
     paged.ram_budget = (uint64_t)1 << 30; /* the pager reads the weights, whatever their size */
-    check(name, m, r, paged, 1e-4, SPLIT_UNEVEN, N_SPLITS);
+    check(name, m, r, paged, gate_f16, SPLIT_UNEVEN, N_SPLITS);
 }
 
 static bool check_more(const char *name, const model *m, reference *r) {
@@ -114,7 +116,7 @@ static bool check_next(const char *name, const model *m, reference *r) {
 static void test_more_architectures(void **state) {
     (void)state;
     golden_each_model("more", 17, 62, check_more);
-    golden_each_model("next", 0, 30, check_next);
+    golden_each_model("next", 0, 32, check_next);
 }
 
 /* K types are mixtures of types; their gate is wider. */

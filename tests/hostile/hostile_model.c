@@ -429,6 +429,23 @@ const hostile_case hostile_model[] = {
      "attention.indexer.local_blocks=1 attention.indexer.head_count=2 "
      "attention.indexer.key_length=6",
      RUN, 1, "not supported: bad.gguf: attention.indexer.key_length 6 with 8 rotated elements"},
+    {"an index that selects nothing", other_arch,
+     "deepseek32 attention.kv_lora_rank=32 attention.q_lora_rank=16 attention.indexer.top_k=0", RUN,
+     1,
+     "bad hyperparameter: bad.gguf: key deepseek32.attention.indexer.top_k is 0, not in "
+     "1..2147483647; is the file complete?"},
+    {"a first layer without an index", other_arch,
+     "glm-dsa attention.kv_lora_rank=32 attention.q_lora_rank=16 attention.indexer.top_k=9 "
+     "attention.indexer.head_count=2 attention.indexer.key_length=32 attention.key_length=16 "
+     "attention.key_length_mla=24 attention.indexer.types=0",
+     RUN, 1,
+     "bad hyperparameter: bad.gguf: key glm-dsa.attention.indexer.types leaves a layer without "
+     "selected positions; is the file complete?"},
+    {"positions by an index that rotation does not fit into", other_arch,
+     "deepseek32 attention.kv_lora_rank=32 attention.q_lora_rank=16 attention.indexer.top_k=9 "
+     "attention.indexer.head_count=2 attention.indexer.key_length=6 attention.key_length=16 "
+     "attention.key_length_mla=24",
+     RUN, 1, "not supported: bad.gguf: attention.indexer.key_length 6 with 8 rotated elements"},
     {"no gate of attention", other_arch, "afmoe", RUN, 1,
      "missing tensor: bad.gguf: blk.0.attn_gate.weight is not in the file; is it complete?"},
     {"a tensor is missing", without_tensor, "blk.1.ffn_up.weight", RUN, 1,

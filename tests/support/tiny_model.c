@@ -215,9 +215,17 @@ static void put_expert_keys(gguf_writer *w, const tiny_model *t) {
 
 static void put_index_keys(gguf_writer *w, const tiny_model *t) {
     char name[NAME_BYTES];
-    gguf_put_u32(w, key(t, "attention.indexer.head_count", name), (uint32_t)t->n_head_kv[0]);
+    const tiny_index *x = &t->index;
+    int32_t own[TINY_MAX_LAYERS];
+    for (int i = 0; i < t->n_layer; i++) own[i] = !x->shared[i];
+    gguf_put_u32(w, key(t, "attention.indexer.head_count", name),
+                 (uint32_t)(x->heads ? x->heads : t->n_head_kv[0]));
     gguf_put_u32(w, key(t, "attention.indexer.key_length", name), (uint32_t)t->index.dim);
     gguf_put_u32(w, key(t, "attention.indexer.top_k", name), (uint32_t)t->index.top);
+    if (arch_is(t, "glm-dsa"))
+        gguf_put_array(w, key(t, "attention.indexer.types", name), GGUF_I32, own,
+                       (uint64_t)t->n_layer);
+    if (x->heads) return;
     gguf_put_u32(w, key(t, "attention.indexer.block_size", name), (uint32_t)t->index.size);
     gguf_put_u32(w, key(t, "attention.indexer.local_blocks", name), (uint32_t)t->index.local);
 }
@@ -363,6 +371,12 @@ static void add_latent_attention(tiny_list *l, int i) {
         add_heads(l, i, "attn_v_b", t->n_latent, t->v_dim);
     }
     add_matrix(l, i, "attn_output", t->n_head[i] * t->v_dim, t->n_embd);
+    if (t->index.dim == 0 || t->index.shared[i]) return;
+    add_matrix(l, i, "indexer.attn_q_b", t->n_latent_q, t->index.heads * t->index.dim);
+    add_matrix(l, i, "indexer.attn_k", t->n_embd, t->index.dim);
+    add_vector(l, i, "indexer.k_norm.weight", t->index.dim, 1.5f, 0.3f);
+    add_vector(l, i, "indexer.k_norm.bias", t->index.dim, 0, 0.3f);
+    add_matrix(l, i, "indexer.proj", t->n_embd, t->index.heads);
 }
 
 static void add_attention(tiny_list *l, int i) {

@@ -51,9 +51,12 @@ typedef struct tiny_experts {
     bool twins; /* router rows come in equal pairs, for ties */
 } tiny_experts;
 
-/* Sparse attention of layers with experts (minimax-m3); dim 0: none. */
+/* Sparse attention of layers with experts (minimax-m3), or of all layers (deepseek32, glm-dsa);
+ * dim 0: none. */
 typedef struct tiny_index {
-    int dim, size, top, local; /* dim: of a key; size: positions of a block; top: blocks used */
+    int dim, size, top, local;    /* dim: of a key; size: positions of a block; top: blocks used */
+    int heads;                    /* deepseek32, glm-dsa: any number of queries; others: 0 */
+    bool shared[TINY_MAX_LAYERS]; /* glm-dsa: layers that use an earlier layer's selection */
 } tiny_index;
 
 typedef struct tiny_model {

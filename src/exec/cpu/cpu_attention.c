@@ -196,6 +196,38 @@ static void store_results(const cpu_exec *c, const attn_layer *a, const attn_tas
     }
 }
 
+/* Attends to the n rows that the thread's scratch memory holds. */
+static void attend_together(const cpu_exec *c, thread_scratch *ts, cpu_attn *args, int n) {
+    for (int i = 0; i < args->n_q; i++) {
+        ts->first[i] = 0;
+        ts->limit[i] = n;
+    }
+    args->k1 = n;
+    if (n > 0) c->kernels.attention(args);
+}
+
+/* Blocks of one position, in compressed attention: copies the rows of attended positions together,
+ * LATENT_BLOCK at a time, because single calls of the kernel would cost more than the copies. */
+static void attend_positions(const cpu_exec *c, const attn_layer *a, const attn_task *t,
+                             thread_scratch *ts, cpu_attn *args) {
+    const int64_t pos = t->item->pos + t->token0;
+    const bool all = plan_blocks_all(&a->args->blocks, t->item->n_tokens, pos);
+    const int32_t *list = all ? NULL : block_list_of(t->item, t->token0);
+    const uint8_t *rows = args->k;
+    const size_t row = args->k_stride;
+    uint8_t *together = (uint8_t *)ts->latent.rows;
+    int n = 0;
+    args->k = args->v = together;
+    args->k0 = 0;
+    for (int64_t i = t->k0; i < t->k1; i++) {
+        memcpy(together + (size_t)n * row, rows + (size_t)(list ? list[i] : i) * row, row);
+        if (++n < LATENT_BLOCK) continue;
+        attend_together(c, ts, args, n);
+        n = 0;
+    }
+    attend_together(c, ts, args, n);
+}
+
 /* One token attends to runs of adjacent blocks. The task has positions [k0, k1), which count
  * attended positions only. */
 static void attend_blocks(const cpu_exec *c, const attn_layer *a, const attn_task *t,
@@ -271,7 +303,9 @@ static void run_task(cpu_exec *c, const attn_layer *a, const attn_task *t, int i
                      .l = ts->l,
                      .acc = ts->acc,
                      .scratch = ts->kernel};
-    if (is_sparse(a, t->item))
+    if (is_sparse(a, t->item) && a->args->latent)
+        attend_positions(c, a, t, ts, &args);
+    else if (is_sparse(a, t->item))
         attend_blocks(c, a, t, &args);
     else if (slopes && a->args->both_ways)
         attend_by_distance(c, a, t, ts, &args);

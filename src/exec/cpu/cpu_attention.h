@@ -18,9 +18,11 @@ typedef struct attn_layer {
 } attn_layer;
 
 /* cpu_blocks.c: the block scores [n_blocks] of a token that does not attend to all blocks; head:
- * the index head, or with bounds the first query head of the KV head. The token attends to every
- * block whose score is not BLOCK_LEFT_OUT. */
+ * the choice (n_index_choice), or with bounds the first query head of the KV head. The token
+ * attends to every block whose score is not BLOCK_LEFT_OUT; with a list [n_list] to the positions
+ * in it. */
 float *block_scores_of(const ubatch_item *item, int token, int head);
+int32_t *block_list_of(const ubatch_item *item, int token);
 #define BLOCK_LEFT_OUT (-INFINITY)
 /* Leaves out all but the `top` best of n > top blocks; among equal scores the first stay. */
 void block_scores_keep_best(float *score, int64_t n, const plan_blocks *b);

@@ -1,10 +1,12 @@
-/* cpu_blocks.c: sparse attention by index (MiniMax-M3): which blocks of positions a token attends
- * to.
+/* cpu_blocks.c: sparse attention by index: which blocks of positions a token attends to.
  *
  * A block's score is the highest product of a head's index query and the index keys of the block's
- * positions. Sessions keep the scores of a ubatch (block_scores). A first phase computes all
- * scores: a task is a few tokens and a range of blocks. A second phase chooses the best blocks: a
- * task is a token and a KV head. Tokens that attend to all blocks have no scores. */
+ * positions (MiniMax-M3). In compressed attention blocks are single positions, and a position's
+ * score is the sum over the heads of a weight times the positive part of the product (DSA;
+ * DeepSeek-V3.2). Sessions keep the scores of a ubatch (block_scores); layers that share a
+ * selection find them there. A first phase computes all scores: a task is a few tokens and a range
+ * of blocks. A second phase chooses the best blocks: a task is a token and a choice
+ * (n_index_choice). Tokens that attend to all blocks have no scores. */
 #include <math.h>
 #include <string.h>
 
@@ -16,12 +18,14 @@ pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t 
     const bool index = hp->n_index_head > 0;
     const int64_t size = index ? hp->block_size : PLAN_BOUNDS_SIZE;
     const int64_t top = index ? hp->block_top : attn_blocks;
-    *b = (block_scores){.n_heads = index ? hp->n_index_head : hp->n_head,
+    *b = (block_scores){.n_heads = index ? hp->n_index_choice : hp->n_head,
                         .n_blocks = (n_ctx + size - 1) / size};
     if (top == 0 || b->n_blocks <= top || (!index && hp->n_latent > 0)) return PI_OK;
     if (!index && n_batch > PLAN_DECODE_TOKENS) n_batch = PLAN_DECODE_TOKENS;
+    if (index && hp->index_sums) b->n_list = top;
     size_t n = (size_t)n_batch * (size_t)b->n_heads;
-    bool fits = size_mul(n, (size_t)b->n_blocks, &n) && size_mul(n, sizeof(float), &b->n_bytes);
+    bool fits = size_mul(n, (size_t)(b->n_blocks + b->n_list), &n) &&
+                size_mul(n, sizeof(float), &b->n_bytes);
     if (fits) b->data = mem_map(b->n_bytes);
     if (b->data) return PI_OK;
     return error_set(err, PI_ERR_NOMEM,
@@ -37,21 +41,26 @@ void block_scores_free(block_scores *b) {
 
 float *block_scores_of(const ubatch_item *item, int token, int head) {
     const block_scores *b = &item->session->blocks;
-    return b->data + ((int64_t)token * b->n_heads + head) * b->n_blocks;
+    return b->data + ((int64_t)token * b->n_heads + head) * (b->n_blocks + b->n_list);
+}
+
+int32_t *block_list_of(const ubatch_item *item, int token) {
+    return (int32_t *)(block_scores_of(item, token, 0) + item->session->blocks.n_blocks);
 }
 
 /* ---- queries and keys ------------------------------------------------------------------------ */
 
-/* Norms and rotates head h of a token's index queries. The head behind the last one is the index
- * key, which goes to the cache. */
+/* Norms, where it has weights, and rotates head h of a token's index queries. The head behind the
+ * last one is the index key, which goes to the cache. */
 static void store_head(cpu_exec *c, const plan_step *s, const args_rope *a, int64_t row, int h) {
     const model_hparams *hp = &c->model->hp;
     const float *cs = c->angles + (row * ROPE_SETS + (int64_t)a->set) * hp->n_rot;
     bool is_key = h == hp->n_index_head;
     float *x = is_key ? cpu_exec_row(c, BUF_INDEX_K, row)
                       : cpu_exec_row(c, BUF_INDEX_Q, row) + (int64_t)h * hp->index_dim;
-    c->kernels.rms_norm(x, is_key ? a->k_norm : a->q_norm, x, hp->index_dim, hp->norm_eps);
-    if (a->set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rots[a->set], cs, hp->rope == ROPE_NEOX);
+    const float *norm = is_key ? a->k_norm : a->q_norm;
+    if (norm) c->kernels.rms_norm(x, norm, x, hp->index_dim, hp->norm_eps);
+    if (a->set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rots[a->set], cs, a->neox);
     const kv_cache *kv = &c->ubatch.item_of_row[row]->session->kv;
     kv_rotate(&c->kernels, kv->type_k, x, hp->index_dim);
     if (!is_key) return;
@@ -103,6 +112,46 @@ static int load_queries(const cpu_exec *c, const ubatch_item *item, int first, i
     return (end - first) * heads;
 }
 
+/* The scores of positions [p0, p1) for tokens [first, end). Index keys are the rows of a matrix,
+ * and the queries in the thread's scratch memory its input. A common factor would not change the
+ * order of the scores and is left out. */
+static void score_positions(const cpu_exec *c, const plan_step *s, const ubatch_item *item,
+                            int first, int end, int64_t p0, int64_t p1, thread_scratch *ts) {
+    const model_hparams *hp = &c->model->hp;
+    const kv_cache *kv = &item->session->kv;
+    const cpu_mat_kernels *mk = &c->kernels.mat[kv->type_k];
+    const int n_heads = hp->n_index_head;
+    cpu_act q = {.kind = mk->act,
+                 .n = hp->index_dim,
+                 .n_cols = (int64_t)(end - first) * n_heads,
+                 .data = ts->index_act};
+    const bool tiled = q.n_cols >= c->kernels.tiled[q.kind].from;
+    const cpu_exec_product *by = tiled ? &cpu_exec_by_tile : &cpu_exec_by_vector;
+    q.layout = by->layout;
+    c->kernels.act_encode(ts->q, hp->index_dim, 0, q.n_cols, &q);
+    for (int64_t at = p0; at < p1; at += INDEX_PART) {
+        const int n = p1 - at < INDEX_PART ? (int)(p1 - at) : INDEX_PART;
+        const cpu_mat keys = {.data = kv_cache_row(kv, s->layer, KV_INDEX, 0, at),
+                              .row_bytes = kv->layers[s->layer].row[KV_INDEX],
+                              .n_in = hp->index_dim,
+                              .n_out = n,
+                              .type = kv->type_k};
+        by->run(mk, &keys, 0, n, &q, ts->index, INDEX_PART, ts->kernel);
+        for (int i = first; i < end; i++) {
+            const float *weight = cpu_exec_row(c, BUF_INDEX_W, item->row + i);
+            const float *product = ts->index + (int64_t)(i - first) * n_heads * INDEX_PART;
+            float *score = block_scores_of(item, i, 0) + at;
+            const int64_t seen = item->pos + i + 1 - at;
+            for (int p = 0; p < n && p < seen; p++) {
+                float sum = 0;
+                for (int h = 0; h < n_heads; h++)
+                    sum += weight[h] * fmaxf(product[(int64_t)h * INDEX_PART + p], 0);
+                score[p] = sum;
+            }
+        }
+    }
+}
+
 static void score_blocks(cpu_exec *c, const plan_step *s, int64_t size, const ubatch_item *item,
                          const score_split *split, int64_t index, int ith) {
     const model_hparams *hp = &c->model->hp;
@@ -113,6 +162,11 @@ static void score_blocks(cpu_exec *c, const plan_step *s, int64_t size, const ub
     int64_t length = item->pos + end, b0 = index % split->n_parts * split->part;
     int64_t n_blocks = (length + size - 1) / size;
     int64_t b1 = b0 + split->part < n_blocks ? b0 + split->part : n_blocks;
+    if (hp->index_sums) {
+        load_queries(c, item, first, end, ts);
+        score_positions(c, s, item, first, end, b0, b1, ts);
+        return;
+    }
     cpu_attn args = {.q = ts->q,
                      .n_q = load_queries(c, item, first, end, ts),
                      .head_dim = hp->index_dim,
@@ -167,8 +221,36 @@ void block_scores_keep_best(float *score, int64_t n, const plan_blocks *b) {
     }
 }
 
+/* Puts `value` where entry `at` of the heap was. The gap first sinks to a leaf, always to the child
+ * with the lower score, then the value rises. */
+static void heap_put(int32_t *heap, int64_t n, const float *score, int64_t at, int32_t value) {
+    const int64_t from = at;
+    for (int64_t child; (child = 2 * at + 2) <= n; at = child) {
+        if (child == n || score[heap[child]] > score[heap[child - 1]]) child--;
+        heap[at] = heap[child];
+    }
+    for (; at > from && score[heap[(at - 1) / 2]] > score[value]; at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = value;
+}
+
+/* Lists the `top` best of n > top positions, ascending. They are found with a heap of the best so
+ * far, the lowest first, which a position enters only with a higher score than the lowest. So the
+ * same of several equal scores stay as in llama.cpp; scores of 0 are frequent with few heads. */
+static void list_best(float *score, int64_t n, int32_t *list, int64_t top) {
+    int64_t n_listed = 0;
+    for (int64_t i = 0; i < top; i++) list[i] = (int32_t)i;
+    for (int64_t i = top / 2 - 1; i >= 0; i--) heap_put(list, top, score, i, list[i]);
+    for (int64_t i = top; i < n; i++)
+        if (score[i] > score[list[0]]) heap_put(list, top, score, 0, (int32_t)i);
+    /* scores are not needed any more: marks the best */
+    for (int64_t i = 0; i < top; i++) score[list[i]] = NAN;
+    for (int64_t i = 0; i < n && n_listed < top; i++)
+        if (isnan(score[i])) list[n_listed++] = (int32_t)i;
+}
+
 void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *blocks, int ith) {
-    int64_t n_tasks = 0, n_heads = c->model->hp.n_index_head;
+    int64_t n_tasks = 0, n_choices = c->model->hp.n_index_choice;
     for (int i = 0; i < c->ubatch.n_items; i++) {
         const score_split split = split_item(c, blocks, &c->ubatch.items[i]);
         n_tasks += split.n_tiles * split.n_parts;
@@ -185,11 +267,15 @@ void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *bl
     }
     pool_barrier(c->pool);
     for (;;) {
-        int64_t i = pool_take(c->pool, 1), row = i / n_heads;
+        int64_t i = pool_take(c->pool, 1), row = i / n_choices;
         if (row >= c->ubatch.n_tokens) break;
         const ubatch_item *item = c->ubatch.item_of_row[row];
         if (plan_blocks_all(blocks, item->n_tokens, c->ubatch.positions[row])) continue;
-        block_scores_keep_best(block_scores_of(item, (int)row - item->row, (int)(i % n_heads)),
-                               c->ubatch.positions[row] / blocks->size + 1, blocks);
+        float *score = block_scores_of(item, (int)row - item->row, (int)(i % n_choices));
+        const int64_t n = c->ubatch.positions[row] / blocks->size + 1;
+        if (item->session->blocks.n_list > 0)
+            list_best(score, n, block_list_of(item, (int)row - item->row), blocks->top);
+        else
+            block_scores_keep_best(score, n, blocks);
     }
 }

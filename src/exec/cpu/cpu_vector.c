@@ -247,7 +247,7 @@ static void rotate_head(const cpu_exec *c, const plan_step *s, const args_rope *
     const float *cs = c->angles + (row * ROPE_SETS + (int64_t)a->set) * hp->n_rot;
     if (a->clamp > 0) clamp(x, n, a->clamp);
     if (!a->norm_late) norm_head(c, a, weight, h, x, n);
-    if (a->set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rots[a->set], cs, hp->rope == ROPE_NEOX);
+    if (a->set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rots[a->set], cs, a->neox);
     if (a->norm_late) norm_head(c, a, weight, h, x, n);
 }
 

@@ -115,6 +115,7 @@ struct gpu_exec {
      * bytes of one block's scores for all columns. Per position they take scores_bytes divided by
      * the size of a block. */
     size_t scores_at, scores_bytes;
+    size_t lists_bytes; /* of the lists of positions after them (gpu_sparse.n_list) */
     int64_t n_state; /* floats of a session's recurrent state in layers whose primary is the GPU */
 
     /* Device memory of a ubatch. */

@@ -10,6 +10,7 @@ static bool sizes(const gpu_exec *g, int64_t n_ctx, size_t *n_cache, size_t *n_a
     size_t state = RECURRENT_SLOTS * (size_t)g->n_state * sizeof(float);
     if (!size_mul(g->kv_per_position, (size_t)n_ctx, n_cache)) return false;
     if (!size_add(*n_cache, g->scores_bytes, n_cache)) return false; /* for a partial last block */
+    if (!size_add(*n_cache, g->lists_bytes, n_cache)) return false;
     if (state > 0 && !size_align(*n_cache, STATE_ALIGN, n_cache)) return false;
     return size_add(*n_cache, state, n_all);
 }

@@ -188,7 +188,7 @@ static gpu_rope_store rope_of(const gpu_exec *g, const plan_step *s, const args_
                             .n_rot = rotates ? g->model->hp.n_rots[args->set] : 0,
                             .n_head = g->model->layers[s->layer].hp.n_head,
                             .n_cols = p->n_cols,
-                            .neox = g->model->hp.rope == ROPE_NEOX,
+                            .neox = args->neox,
                             .cols = gpu_exec_columns(g),
                             .kv = w->kv};
 }
@@ -202,7 +202,8 @@ void gpu_exec_rope_store(gpu_exec *g, const plan_step *s, const args_rope *args,
 static gpu_sparse sparse_of(const gpu_exec *g, const plan_blocks *b) {
     return (gpu_sparse){.size = b->size,
                         .top = b->top,
-                        .n_heads = g->model->hp.n_index_head,
+                        .n_heads = g->model->hp.n_index_choice,
+                        .n_list = g->model->hp.index_sums ? b->top : 0,
                         .offset = g->scores_at};
 }
 
@@ -219,8 +220,12 @@ void gpu_exec_index_store(gpu_exec *g, const plan_step *s, const args_rope *args
 
 void gpu_exec_find_blocks(gpu_exec *g, const plan_blocks *blocks, const gpu_exec_step *w,
                           const gpu_exec_shape *p) {
+    const bool sums = g->model->hp.index_sums;
     const gpu_find_blocks a = {.q = g->buf[BUF_INDEX_Q],
                                .ldq = g->plan->gpu_width[BUF_INDEX_Q],
+                               .weights = sums ? g->buf[BUF_INDEX_W] : NULL,
+                               .ldw = g->plan->gpu_width[BUF_INDEX_W],
+                               .n_queries = g->model->hp.n_index_head,
                                .cols = gpu_exec_columns(g),
                                .kv = w->kv,
                                .blocks = sparse_of(g, blocks),
@@ -232,7 +237,8 @@ void gpu_exec_find_blocks(gpu_exec *g, const plan_blocks *blocks, const gpu_exec
 
 int gpu_exec_attention_splits(const args_attention *a, int n_splits) {
     int most = a->window > 0 ? gpu_attention_splits(a->window) : GPU_ATTN_SPLITS;
-    if (a->blocks.size > 0) return 1;
+    if (a->blocks.size > 0 && !a->latent) return 1;
+    if (a->blocks.size > 0) most = gpu_attention_splits(a->blocks.top);
     return n_splits < most ? n_splits : most;
 }
 

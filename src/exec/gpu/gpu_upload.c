@@ -349,7 +349,9 @@ static void lay_out_scores(gpu_exec *g) {
         any = any || g->plan->gpu_steps[i].op == OP_FIND_BLOCKS;
     if (!any) return;
     size_t size = (size_t)hp->block_size;
-    g->scores_bytes = (size_t)g->n_batch * (size_t)hp->n_index_head * sizeof(float);
+    g->scores_bytes = (size_t)g->n_batch * (size_t)hp->n_index_choice * sizeof(float);
+    if (hp->index_sums)
+        g->lists_bytes = (size_t)g->n_batch * (size_t)hp->block_top * sizeof(int32_t);
     g->scores_at = (g->kv_per_position + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
     g->kv_per_position = g->scores_at + (g->scores_bytes + size - 1) / size;
 }

@@ -43,7 +43,7 @@ static int32_t launches_ffn_down(const plan_step *s, const plan_ffn *f) {
 static int32_t launches_attention(const plan *p, const plan_step *s, const args_attention *a,
                                   int n_splits) {
     bool shared = p->model->layers[s->layer].hp.v_dim % CPU_ACT_GROUP;
-    if (a->blocks.size > 0) return 1 + writes_q8(s);
+    if (a->blocks.size > 0 && !a->latent) return 1 + writes_q8(s);
     bool merged = a->latent && gpu_exec_attention_splits(a, n_splits) > 1;
     return 1 + merged + (writes_q8(s) && shared);
 }

@@ -634,10 +634,10 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
                           !sparse && !turned && (!tiled || a->n_splits > 1);
     if (!by_heads) inner.q8 = NULL;
 #define CACHE(K, V) launch_types<K, V>(s, inner)
-    if (sparse)
-        gpu_attention_sparse(s, inner);
-    else if (latent && !tiled)
+    if (latent && !tiled)
         gpu_attention_latent(s, inner);
+    else if (sparse)
+        gpu_attention_sparse(s, inner);
     else if (!tiled)
         GPU_CACHE_PAIR_SWITCH(a->kv.type_k, a->kv.type_v);
 #undef CACHE

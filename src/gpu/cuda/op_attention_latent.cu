@@ -5,8 +5,8 @@
  * Rows are long and heads are many, so heads are divided among warps: a warp computes HEADS heads
  * and keeps their queries and sums in registers, element i in lane i % 32. A block of WARPS warps
  * stores a tile of rows in shared memory, as floats, while it loads the next tile. The softmax
- * needs no other warp. Each block reads the whole cache; the heads of a small model fit one
- * block. */
+ * needs no other warp. Each block reads the whole cache, or the rows of the positions that
+ * op_blocks.cu listed; the heads of a small model fit one block. */
 #include <assert.h>
 
 #include "gpu_attention.h"
@@ -68,17 +68,30 @@ static __device__ __forceinline__ int eight_of(int x) {
     return ((int)threadIdx.x + x * THREADS) % ROW_EIGHTS;
 }
 
-template <class K>
-static __device__ __forceinline__ void load_rows(const gpu_attention &a, const uint8_t *rows, int n,
-                                                 typename K::raw (&raw)[EIGHTS]) {
-    GPU_UNROLL
-    for (int x = 0; x < EIGHTS; x++)
-        if (row_of(x) < n && eight_of(x) < a.kv.head_dim / 8)
-            K::load(a.kv.type_k, rows + (size_t)row_of(x) * a.kv.k_row, eight_of(x), raw[x]);
+/* The rows of the cache and which of them a column attends to: all, or those of a list. */
+struct latent_rows {
+    const uint8_t *cache;
+    const int32_t *list; /* NULL: all */
+    uint32_t at;         /* first of the tile, counted from the beginning of the cache or list */
+};
+
+static __device__ __forceinline__ const uint8_t *row_at(const gpu_attention &a,
+                                                        const latent_rows &rows, int i) {
+    const uint32_t at = rows.at + (uint32_t)i;
+    return rows.cache + (size_t)(rows.list ? (uint32_t)rows.list[at] : at) * a.kv.k_row;
 }
 
 template <class K>
-static __device__ __forceinline__ void decode_rows(const gpu_attention &a, const uint8_t *rows,
+static __device__ __forceinline__ void load_rows(const gpu_attention &a, const latent_rows &rows,
+                                                 int n, typename K::raw (&raw)[EIGHTS]) {
+    GPU_UNROLL
+    for (int x = 0; x < EIGHTS; x++)
+        if (row_of(x) < n && eight_of(x) < a.kv.head_dim / 8)
+            K::load(a.kv.type_k, row_at(a, rows, row_of(x)), eight_of(x), raw[x]);
+}
+
+template <class K>
+static __device__ __forceinline__ void decode_rows(const gpu_attention &a, const latent_rows &rows,
                                                    int n, typename K::raw (&raw)[EIGHTS],
                                                    latent_shared &shared) {
     GPU_UNROLL
@@ -87,7 +100,7 @@ static __device__ __forceinline__ void decode_rows(const gpu_attention &a, const
         if (row_of(x) >= TILE) continue;
         if (row_of(x) < n && eight_of(x) < a.kv.head_dim / 8) {
             K::prepare(a.kv.type_k, eight_of(x), raw[x]);
-            K::decode(a.kv.type_k, raw[x], rows + (size_t)row_of(x) * a.kv.k_row, eight_of(x), v);
+            K::decode(a.kv.type_k, raw[x], row_at(a, rows, row_of(x)), eight_of(x), v);
         }
         GPU_UNROLL
         for (int i = 0; i < 8; i++) shared.row[row_of(x)][8 * eight_of(x) + i] = v[i];
@@ -171,10 +184,16 @@ static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_attention a)
     gpu_begin();
     GPU_SHARED(latent_shared, shared);
     const gpu_column col = a.cols[blockIdx.z];
-    const attn_range range = attn_range_of(a, col.pos, blockIdx.y);
+    const bool listed = a.sparse.size > 0 && col.pos >= a.sparse.top;
+    const attn_range range = attn_range_of(a, listed ? a.sparse.top - 1 : col.pos, blockIdx.y);
     const int64_t c = blockIdx.z, first = ((int64_t)blockIdx.x * WARPS + gpu_warp()) * HEADS;
-    const uint8_t *rows = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * a.kv.k_offset +
-                          (size_t)range.first * a.kv.k_row;
+    const uint8_t *cache = (const uint8_t *)gpu_global(col.kv);
+    /* after the scores of each column */
+    const int32_t *lists = (const int32_t *)(cache + (size_t)col.n_ctx * a.sparse.offset) +
+                           col.n_ctx;
+    const int64_t list_step = (int64_t)col.n_ctx + a.sparse.n_list;
+    latent_rows rows = {cache + (size_t)col.n_ctx * a.kv.k_offset,
+                        listed ? lists + col.at * list_step : nullptr, range.first};
     typename K::raw raw[EIGHTS];
     uint32_t left = range.n;
     int n = left < TILE ? (int)left : (int)TILE;
@@ -188,7 +207,7 @@ static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_attention a)
         decode_rows<K>(a, rows, n, raw, shared);
         gpu_sync();
         left -= (uint32_t)n;
-        rows += TILE * a.kv.k_row;
+        rows.at += TILE;
         const int next = left < TILE ? (int)left : (int)TILE;
         load_rows<K>(a, rows, next, raw);
         attend_tile(a, shared, n, t);

@@ -1,5 +1,6 @@
 /* op_blocks.cu: sparse attention (MiniMax-M3): scores of blocks of positions, selection of the best
- * blocks, and attention to these.
+ * blocks, and attention to these. For MLA (DSA; DeepSeek-V3.2) it scores and selects single
+ * positions; op_attention_latent.cu attends to them.
  *
  * A block's score is the highest product of a head's index query with the index keys of its
  * positions. A warp scores a block of positions, with eight elements of a key per lane. Then a
@@ -12,6 +13,7 @@
 #include "gpu_attention.h"
 #include "gpu_block.h"
 #include "gpu_cache.h"
+#include "gpu_select.h"
 #include "op_table.h"
 
 enum { WARPS = 8, THREADS = WARPS * GPU_WARP };
@@ -20,7 +22,7 @@ static __device__ __forceinline__ float *scores_of(const gpu_sparse &s, const gp
                                                    int head) {
     const int64_t n_blocks = (col.n_ctx + s.size - 1) / s.size;
     float *scores = (float *)(col.kv + (size_t)col.n_ctx * s.offset);
-    return scores + ((int64_t)col.at * s.n_heads + head) * n_blocks;
+    return scores + ((int64_t)col.at * s.n_heads + head) * (n_blocks + s.n_list);
 }
 
 /* Whether a token attends to all positions up to its own. */
@@ -77,6 +79,28 @@ static __global__ void __launch_bounds__(THREADS) score_kernel(gpu_find_blocks a
     }
 }
 
+/* A warp scores a position for all queries. */
+template <class K>
+static __global__ void __launch_bounds__(THREADS) position_kernel(gpu_find_blocks a) {
+    gpu_begin();
+    const int64_t c = blockIdx.z;
+    const gpu_column col = a.cols[c];
+    const int dim = a.kv.head_dim;
+    if (attends_all(a.blocks, col.pos)) return;
+    const uint8_t *keys = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * a.kv.k_offset;
+    const float *queries = a.q + c * a.ldq, *weights = a.weights + c * a.ldw;
+    float *scores = scores_of(a.blocks, col, 0), q[8], k[8];
+    for (int p = (int)blockIdx.x * WARPS + gpu_warp(); p <= col.pos; p += a.n_parts * WARPS) {
+        float sum = 0.0f;
+        load_eight<K>(a.kv.type_k, keys + (size_t)p * a.kv.k_row, dim, k);
+        for (int h = 0; h < a.n_queries; h++) {
+            load_query(queries + (int64_t)h * dim, dim, 1.0f, q);
+            sum += weights[h] * fmaxf(dot_eight(q, k), 0.0f);
+        }
+        if (gpu_lane() == 0) scores[p] = sum;
+    }
+}
+
 /* An integer with the order of the floats. */
 static __device__ __forceinline__ uint32_t ordered(float x) {
     const uint32_t bits = gpu_float_bits(x);
@@ -85,6 +109,7 @@ static __device__ __forceinline__ uint32_t ordered(float x) {
 
 struct choose_shared {
     float part[WARPS];
+    int32_t counts[2][WARPS]; /* the halves alternate, because a warp may be a round ahead */
 };
 
 static __device__ __forceinline__ int count_from(const float *scores, int n, uint32_t least,
@@ -96,6 +121,51 @@ static __device__ __forceinline__ int count_from(const float *scores, int n, uin
     return (int)gpu_block_sum(count, shared.part, WARPS);
 }
 
+/* Puts `value` where entry `at` of the heap was: cpu_blocks.c. */
+static __device__ __forceinline__ void heap_put(int32_t *heap, int n, const float *scores, int at,
+                                                int32_t value) {
+    const int from = at;
+    for (int child; (child = 2 * at + 2) <= n; at = child) {
+        if (child == n || scores[heap[child]] > scores[heap[child - 1]]) child--;
+        heap[at] = heap[child];
+    }
+    for (; at > from && scores[heap[(at - 1) / 2]] > scores[value]; at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = value;
+}
+
+/* Of the scores that equal the cutoff, raises those that the CPU would keep. Such scores are rare
+ * in models with many index heads: one thread does it. */
+static __device__ __forceinline__ void raise_equal(float *scores, int n, int32_t *heap, int top,
+                                                   uint32_t cut) {
+    for (int i = 0; i < top; i++) heap[i] = i;
+    for (int i = top / 2 - 1; i >= 0; i--) heap_put(heap, top, scores, i, heap[i]);
+    for (int i = top; i < n; i++)
+        if (scores[i] > scores[heap[0]]) heap_put(heap, top, scores, 0, i);
+    for (int i = 0; i < top; i++)
+        if (ordered(scores[heap[i]]) == cut) scores[heap[i]] = INFINITY;
+}
+
+/* Lists the positions of n scores that are not left out, ascending. */
+static __device__ __forceinline__ void list_positions(const float *scores, int n, int32_t *list,
+                                                      choose_shared &shared) {
+    int32_t before = 0; /* positions listed in earlier rounds */
+    int turn = 0;
+    for (int first = 0; first < n; first += THREADS, turn ^= 1) {
+        const int i = first + (int)threadIdx.x;
+        const int32_t keep = i < n && scores[i] != GPU_LEFT_OUT ? 1 : 0;
+        const int32_t in_warp = gpu_sum_before(keep);
+        if (gpu_lane() == GPU_WARP - 1) shared.counts[turn][gpu_warp()] = in_warp + keep;
+        gpu_sync();
+        int32_t place = before + in_warp;
+        for (int w = 0; w < WARPS; w++) {
+            if (w < gpu_warp()) place += shared.counts[turn][w];
+            before += shared.counts[turn][w];
+        }
+        if (keep) list[place] = i;
+    }
+}
+
 static __global__ void __launch_bounds__(THREADS) choose_kernel(gpu_find_blocks a) {
     gpu_begin();
     GPU_SHARED(choose_shared, shared);
@@ -103,6 +173,7 @@ static __global__ void __launch_bounds__(THREADS) choose_kernel(gpu_find_blocks 
     const int n = col.pos / a.blocks.size + 1, top = a.blocks.top;
     if (attends_all(a.blocks, col.pos)) return;
     float *scores = scores_of(a.blocks, col, (int)blockIdx.x);
+    int32_t *list = (int32_t *)(scores + col.n_ctx); /* only with n_list */
     for (int i = (int)threadIdx.x; i < a.local; i += THREADS) scores[n - 1 - i] = INFINITY;
     gpu_sync();
     uint32_t cut = 0; /* the largest number that at least `top` scores reach */
@@ -111,11 +182,18 @@ static __global__ void __launch_bounds__(THREADS) choose_kernel(gpu_find_blocks 
     int more = count_from(scores, n, cut, shared) -
                top; /* surplus scores, which equal the cutoff */
     gpu_sync();
-    if (more > 0 && threadIdx.x == 0)
+    if (a.weights && more > 0) {
+        if (threadIdx.x == 0) raise_equal(scores, n, list, top, cut);
+        cut++;
+    } else if (more > 0 && threadIdx.x == 0) {
         for (int i = n - 1; more > 0; i--)
             if (ordered(scores[i]) == cut) scores[i] = GPU_LEFT_OUT, more--;
+    }
+    gpu_sync();
     for (int i = (int)threadIdx.x; i < n; i += THREADS)
         if (ordered(scores[i]) < cut) scores[i] = GPU_LEFT_OUT;
+    gpu_sync();
+    if (a.weights) list_positions(scores, n, list, shared);
 }
 
 void gpu_op_find_blocks(gpu_stream *s, const gpu_find_blocks *a) {
@@ -124,7 +202,15 @@ void gpu_op_find_blocks(gpu_stream *s, const gpu_find_blocks *a) {
     const gpu_grid heads = {n_heads, n_cols, 1, THREADS};
     assert(a->n_cols >= 1 && a->n_parts >= 1 && a->blocks.size > 0 && a->local <= a->blocks.top);
     assert(a->kv.head_dim <= GPU_MAX_SPARSE && a->kv.head_dim % 8 == 0);
-#define CACHE(K) gpu_launch<score_kernel<K>>(s, parts, *a)
+    assert(!a->weights || (n_heads == 1 && a->blocks.size == 1 && a->local == 0));
+    assert(a->blocks.n_list == (a->weights ? a->blocks.top : 0));
+#define CACHE(K)                                                                                   \
+    do {                                                                                           \
+        if (a->weights)                                                                            \
+            gpu_launch<position_kernel<K>>(s, parts, *a);                                          \
+        else                                                                                       \
+            gpu_launch<score_kernel<K>>(s, parts, *a);                                             \
+    } while (0)
     GPU_CACHE_SWITCH(a->kv.type_k);
 #undef CACHE
     gpu_launch<choose_kernel>(s, heads, *a);
