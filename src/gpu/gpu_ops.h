@@ -307,7 +307,8 @@ typedef struct gpu_latent_store {
     const float *q; /* [n_cols][ldq]: heads of q_dim, the n_rot RoPE elements last */
     const float *k; /* [n_cols][ldk]: the latent vector, then the key's RoPE elements */
     int64_t ldq, ldk, ld_out;
-    const float *norm; /* [kv.head_dim - n_rot] */
+    const float *norm;   /* [kv.head_dim - n_rot] */
+    const float *k_norm; /* [n_rot] of the key's RoPE elements, before RoPE; NULL: none */
     float eps;
     const float *cs; /* angles, see gpu_rope_angles */
     int32_t n_rot, q_dim, n_head, n_cols;

@@ -228,6 +228,7 @@ typedef enum arch_dim {
     DIM_HEADS,       /* n_head */
     DIM_HEADS_KV,    /* n_head_kv */
     DIM_HALF_ROT,    /* n_rot / 2 */
+    DIM_ROT,         /* n_rot */
     DIM_QKV,         /* DIM_Q + DIM_KV + DIM_VALUES */
     DIM_NOPE,        /* q_dim - n_rot: elements of a head without rotation (MLA) */
     DIM_V,           /* v_dim */

@@ -207,6 +207,20 @@ static const arch_tensor dsa_tensors[] = {
     FFN_NORM(0),    DENSE_LAYERS_FFN, EXPERTS,          SHARED_EXPERT,
 };
 
+/* A norm of the rotated key and a gate per head. Layers with a window have no index. */
+static const arch_tensor dots3note_tensors[] = {
+    GLOBAL_TENSORS,
+    ATTN_NORM,
+    LATENT_ATTENTION,
+    PLAIN_VECTOR(ROLE_ATTN_K_NORM, "attn_k_norm.weight", DIM_ROT, 0),
+    PLAIN_MATRIX(ROLE_ATTN_GATE, "attn_gate", DIM_EMBD, DIM_HEADS, TENSOR_UNSCALED),
+    LIGHTNING_INDEX,
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const arch_row rows[] = {
@@ -233,6 +247,9 @@ static const arch_row rows[] = {
      .index_rope = ROPE_NEOX, .has = ARCH_EXPERT_KEYS, TENSORS(dsa_tensors)},
     {GGUF_ROW("glm-dsa", RMS, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .index_by_layer = true,
      .index_period_ctx = 1048576, .has = ARCH_EXPERT_KEYS, TENSORS(dsa_tensors)},
+    {GGUF_ROW("dots3note", RMS, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .window_period = 1,
+     .index_rope = ROPE_NEOX, .index_by_layer = true, .has = ARCH_EXPERT_KEYS,
+     TENSORS(dots3note_tensors)},
     {GGUF_ROW("dots1", RMS, NEOX, SILU), .gating = GATING_SIGMOID,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, .qk_norm = NORM_RMS,
      TENSORS(moe_head_norms_tensors)},

@@ -139,6 +139,8 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_head_kv;
     case DIM_HALF_ROT:
         return s->n_rot / 2;
+    case DIM_ROT:
+        return s->n_rot;
     case DIM_QKV:
         return (s->n_head + s->n_head_kv) * s->head_dim + s->n_head_kv * v_dim;
     case DIM_NOPE:

@@ -498,6 +498,25 @@ static void check_head(key_reader *r, const arch_row *arch, int32_t head_dim, in
                               gguf_path(r->file), head_dim, n_rot);
 }
 
+/* Refuses layers with a window whose latent vectors or heads have other sizes. */
+static void check_window_latents(key_reader *r, const model_hparams *hp) {
+    const struct {
+        const char *suffix;
+        int32_t value;
+    } sizes[] = {{"attention.kv_lora_rank_swa", hp->n_latent},
+                 {"attention.key_length_mla_swa", hp->q_dim},
+                 {"attention.value_length_mla_swa", hp->v_dim}};
+    for (int i = 0; i < 3 && r->status == PI_OK; i++) {
+        char key[KEY_TEXT];
+        int32_t n = read_int(r, sizes[i].suffix, 0, 0, 0, MODEL_MAX_HEAD_DIM);
+        if (n == 0 || n == sizes[i].value || r->status != PI_OK) continue;
+        find_key(r, sizes[i].suffix, key);
+        r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
+                              "not supported: %s: key %s is %d, in layers without a window %d",
+                              gguf_path(r->file), key, n, sizes[i].value);
+    }
+}
+
 /* With MLA the cache has one head: the rotated key, then the latent vector. */
 static void read_latent_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
     int32_t n_rot = hp->n_rots[ROPE_SET_GLOBAL];
@@ -512,6 +531,7 @@ static void read_latent_heads(key_reader *r, const arch_row *arch, model_hparams
                  hp->q_dim, n_rot);
         fail_key(r, key, problem);
     }
+    if (arch->window_period > 0) check_window_latents(r, hp);
     hp->head_dims[0] = hp->head_dims[1] = hp->n_latent + n_rot;
     check_head(r, arch, hp->head_dims[0], hp->head_dims[0], n_rot);
 }
@@ -570,7 +590,8 @@ static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp)
         hp->index_norm_eps = read_float(r, "attention.layer_norm_epsilon", 1e-6, -1e-30, 1);
 }
 
-/* Which layers select positions themselves, and which use an earlier layer's selection. */
+/* Which layers select positions themselves, and which use an earlier layer's selection. Layers with
+ * a window do neither. */
 static void read_index_layers(key_reader *r, const arch_row *arch, const model_hparams *hp,
                               model_layer_hparams *layers) {
     static const char suffix[] = "attention.indexer.types";
@@ -580,7 +601,7 @@ static void read_index_layers(key_reader *r, const arch_row *arch, const model_h
          own = false;
     for (int i = 0; i < hp->n_layer && hp->index_sums && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
-        if (!(l->mixers & MIXER_ATTENTION)) continue;
+        if (!(l->mixers & MIXER_ATTENTION) || l->window > 0) continue;
         bool selects = v ? read_int(r, suffix, i, 1, 0, 1) : !some || i < 2 || i % 4 == 2;
         own = own || selects;
         if (r->status == PI_OK && !own) {

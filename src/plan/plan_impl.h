@@ -63,7 +63,7 @@ plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
                              tensor_role post_norm);
 /* Sparse attention by index: from the quantized Y to the blocks that attention reads. */
 void plan_add_index(plan *p, int layer);
-/* The same for compressed attention: index keys and weights from the quantized Y; then, with the
+/* The index of compressed attention: keys and weights from the quantized Y; then, with the
  * index queries, the positions. */
 void plan_add_index_inputs(plan *p, int layer);
 void plan_add_positions(plan *p, int layer);

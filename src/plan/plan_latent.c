@@ -55,7 +55,8 @@ void plan_add_latents(plan *p, int layer) {
     heads->out = (plan_part){hp->n_rot, l->hp.head_dim};
     s = plan_add_step(p, side, OP_LATENT_STORE, layer, BUF_Q);
     *STEP_ARGS(s, latent_store) = (args_latent_store){.set = l->hp.rope,
-                                                      .norm = l->t[ROLE_ATTN_KV_A_NORM].data};
+                                                      .norm = l->t[ROLE_ATTN_KV_A_NORM].data,
+                                                      .k_norm = l->t[ROLE_ATTN_K_NORM].data};
 }
 
 void plan_add_values(plan *p, int layer) {

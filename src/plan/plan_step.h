@@ -333,7 +333,8 @@ typedef struct args_rope {
 /* MLA: rotation of the rotated parts of queries and key, RMS norm of the latent vector. */
 typedef struct args_latent_store {
     rope_set set;
-    const float *norm; /* [n_latent] */
+    const float *norm;   /* [n_latent] */
+    const float *k_norm; /* [n_rot] RMS norm of the key before its rotation; NULL: none */
 } args_latent_store;
 
 typedef struct args_attention {

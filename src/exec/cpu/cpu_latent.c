@@ -70,6 +70,7 @@ static void store_position(cpu_exec *c, const plan_step *s, const args_latent_st
     const float *k = cpu_exec_row(c, BUF_K, row);
     float *x = c->scratch[ith].acc;
     memcpy(x, k + hp->n_latent, (size_t)hp->n_rot * sizeof *x);
+    if (a->k_norm) c->kernels.rms_norm(x, a->k_norm, x, hp->n_rot, hp->norm_eps);
     rotate(c, a->set, row, x);
     c->kernels.rms_norm(k, a->norm, x + hp->n_rot, hp->n_latent, hp->norm_eps);
     kv_rotate(&c->kernels, kv->type_k, x, hp->head_dim);

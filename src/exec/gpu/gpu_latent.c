@@ -42,6 +42,7 @@ void gpu_exec_latent_store(gpu_exec *g, const plan_step *s, const args_latent_st
                                 .ldk = g->plan->gpu_width[BUF_K],
                                 .ld_out = g->plan->gpu_width[BUF_LATENT_Q],
                                 .norm = w->k_norm,
+                                .k_norm = w->q_norm,
                                 .eps = g->model->hp.norm_eps,
                                 .cs = rotates ? g->angles[args->set] : NULL,
                                 .n_rot = g->model->hp.n_rot,

@@ -388,6 +388,9 @@ static pi_status upload_index(gpu_exec *g, const args_rope *a, gpu_exec_step *ou
 static pi_status upload_latent_store(gpu_exec *g, const plan_step *s, const args_latent_store *a,
                                      gpu_exec_step *out, pi_error *err) {
     lay_out_cache(g, s, &out->kv);
+    pi_status status = gpu_exec_upload_floats(g, a->k_norm, g->model->hp.n_rot, "a norm",
+                                              &out->q_norm, err);
+    if (status != PI_OK) return status;
     return gpu_exec_upload_floats(g, a->norm, g->model->hp.n_latent, "a norm", &out->k_norm, err);
 }
 

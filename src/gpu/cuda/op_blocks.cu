@@ -109,7 +109,7 @@ static __device__ __forceinline__ uint32_t ordered(float x) {
 
 struct choose_shared {
     float part[WARPS];
-    int32_t counts[2][WARPS]; /* the halves alternate, because a warp may be a round ahead */
+    int32_t counts[2][WARPS]; /* they alternate, because a warp may be a round ahead */
 };
 
 static __device__ __forceinline__ int count_from(const float *scores, int n, uint32_t least,

@@ -95,6 +95,8 @@ static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_latent_store
     for (int i = (int)threadIdx.x; i < a.n_rot; i += THREADS)
         shared.head[i] = is_q ? q[i] : k[n_latent + i];
     gpu_sync();
+    if (!is_q && a.k_norm)
+        rope_norm_head(shared.sums, shared.head, a.k_norm, a.n_rot, false, a.eps);
     if (a.cs) rope_rotate_head(shared.head, a.cs + c * a.n_rot, a.n_rot, a.neox);
     if (is_q) {
         float *out = a.out + c * a.ld_out + h * a.kv.head_dim;
