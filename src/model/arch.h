@@ -45,6 +45,15 @@ typedef enum tensor_role {
     ROLE_STREAM_ROUTER_NORM, /* of the router's input */
     ROLE_STREAM_ROUTER,
     ROLE_STREAM_PREDICT, /* before a layer: coefficients that mix the streams */
+    /* Hyper-connections (Zhu et al. 2024, arXiv 2409.19606): a block reads a weighted sum of the
+     * residual streams, and its result is added to each of them with another weight. A projection
+     * of all streams gives the weights. */
+    ROLE_HYPER_ATTN, /* of the attention block: weights of the sum, then of the result */
+    ROLE_HYPER_ATTN_BASE,
+    ROLE_HYPER_ATTN_SCALE, /* two numbers: of both parts */
+    ROLE_HYPER_FFN,
+    ROLE_HYPER_FFN_BASE,
+    ROLE_HYPER_FFN_SCALE,
     ROLE_ATTN_NORM,
     ROLE_ATTN_NORM_BIAS,
     ROLE_ATTN_NORM_2, /* attention's own norm where the blocks are parallel (Falcon 40B) */
@@ -190,9 +199,12 @@ typedef enum tensor_role {
     ROLE_LAYER_EMBD_GATE,      /* its activation multiplies the per-layer embedding */
     ROLE_LAYER_EMBD_OUT,       /* projects the product to the residual stream */
     ROLE_LAYER_EMBD_POST_NORM,
-    ROLE_EMBD_SKIP,     /* a number: the layer's result is increased by the token's normed embedding
-                           times this */
-    ROLE_LAYER_SCALE,   /* a number that multiplies the residual stream after the layer */
+    ROLE_EMBD_SKIP,   /* a number: the layer's result is increased by the token's normed embedding
+                         times this */
+    ROLE_LAYER_SCALE, /* a number that multiplies the residual stream after the layer */
+    ROLE_HYPER_HEAD,  /* hyper-connections: of the sum that the output norm reads */
+    ROLE_HYPER_HEAD_BASE,
+    ROLE_HYPER_HEAD_SCALE,
     ROLE_STREAM_UNEMBD, /* projects the other streams back before they are merged */
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
@@ -257,6 +269,9 @@ typedef enum arch_dim {
     DIM_LAYER_EMBDS, /* n_layer * DIM_LAYER_EMBD */
     DIM_STREAMS,     /* residual streams */
     DIM_STREAMS_1,   /* DIM_STREAMS - 1 */
+    DIM_2STREAMS,    /* 2 * DIM_STREAMS */
+    DIM_STREAM_EMBD, /* DIM_STREAMS * n_embd */
+    DIM_TWO,         /* 2 */
     DIM_STREAMS_2,   /* DIM_STREAMS squared */
     DIM_LAUREL,      /* rank of the LAuReL branch: from the file */
     DIM_INDEX,       /* elements of an indexer head */
@@ -449,6 +464,8 @@ typedef struct arch_row {
     expert_gating gating;   /* unless expert_gating_func is present */
     float shared_scale;     /* multiplies the sum of the experts and the shared expert; 0: 1 */
     rope_kind index_rope;   /* DSA: of index queries and keys; ROPE_NONE: as of the other heads */
+    bool index_rot_last;    /* DSA: the last elements of index queries and keys are rotated, not
+                               the first */
     bool index_by_layer;    /* DSA: layers with 0 in attention.indexer.types attend to the positions
                                that the last earlier layer with 1 selected */
     int index_period_ctx;   /* without that key, in models with at least this context, layers 0, 1,
@@ -490,8 +507,9 @@ typedef struct arch_row {
     /* Limit of each layer's experts where swiglu_clamp_exp is missing: gate is at most this before
      * SiLU, up within +- this. 0: the architecture has no limits, and the key is not read. */
     float default_swiglu_clamp;
-    bool clamp_late; /* the same after SiLU; FFNs and shared experts have swiglu_clamp_shexp; no
-                        limits if the keys are missing */
+    bool clamp_by_key; /* the same with no limits if swiglu_clamp_exp is missing */
+    bool clamp_late;   /* the same after SiLU; FFNs and shared experts have swiglu_clamp_shexp; no
+                          limits if the keys are missing */
     float default_temperature; /* attention.temperature_scale if missing */
     int temperature_length;    /* ARCH_ATTN_TEMPERATURE: positions per step, in layers without
                                   rotation; 0: the original context, in all layers */

@@ -221,6 +221,28 @@ static const arch_tensor dots3note_tensors[] = {
     SHARED_EXPERT,
 };
 
+#define HYPER(role, name)                                                                          \
+    PLAIN_MATRIX(role, name "_fn", DIM_STREAM_EMBD, DIM_2STREAMS, TENSOR_UNSCALED),                \
+        PLAIN_VECTOR(role##_BASE, name "_base.weight", DIM_2STREAMS, 0),                           \
+        PLAIN_VECTOR(role##_SCALE, name "_scale.weight", DIM_TWO, 0)
+static const arch_tensor hy_v4_tensors[] = {
+    GLOBAL_TENSORS,
+    {ROLE_HYPER_HEAD, "output_hc_fn.weight", NULL, {DIM_STREAM_EMBD, DIM_STREAMS}, TENSOR_UNSCALED},
+    {ROLE_HYPER_HEAD_BASE, "output_hc_base.weight", NULL, {DIM_STREAMS, DIM_NONE}, TENSOR_F32},
+    {ROLE_HYPER_HEAD_SCALE, "output_hc_scale.weight", NULL, {DIM_ONE, DIM_NONE}, TENSOR_F32},
+    HYPER(ROLE_HYPER_ATTN, "hc_attn"),
+    HYPER(ROLE_HYPER_FFN, "hc_ffn"),
+    ATTN_NORM,
+    LATENT_ATTENTION_OF(TENSOR_UNSCALED),
+    PLAIN_MATRIX(ROLE_ATTN_GATE, "attn_gate", DIM_EMBD, DIM_ATTN, TENSOR_UNSCALED),
+    PLAIN_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", DIM_HEADS, 0),
+    LIGHTNING_INDEX,
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const arch_row rows[] = {
@@ -310,6 +332,9 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, TENSORS(moe_tensors)},
     {GGUF_ROW("hy_v3", RMS, NEOX, SILU), .gating = GATING_SIGMOID, .has = ARCH_EXPERT_KEYS,
      .qk_norm = NORM_RMS, TENSORS(hy_v3_tensors)},
+    {GGUF_ROW("hy_v4", RMS, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .index_by_layer = true,
+     .index_rot_last = true, .clamp_by_key = true,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, TENSORS(hy_v4_tensors)},
     {GGUF_ROW("dbrx", LAYER, NEOX, SILU), .gating = GATING_SOFTMAX,
      .has = ARCH_QKV_CLAMP | ARCH_EXPERTS_UNSCALED | ARCH_OUT_UNBIASED | ARCH_EXPERT_NORM,
      TENSORS(dbrx_tensors)},

@@ -188,6 +188,12 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return 2 * s->n_head * s->head_dim;
     case DIM_STREAMS:
         return s->n_stream;
+    case DIM_2STREAMS:
+        return 2 * s->n_stream;
+    case DIM_STREAM_EMBD:
+        return s->n_stream * s->n_embd;
+    case DIM_TWO:
+        return 2;
     case DIM_STREAMS_1:
         return s->n_stream - 1;
     case DIM_STREAMS_2:
@@ -244,6 +250,15 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_STREAM_CORRECT] = "altup_correct_coef",
     [ROLE_STREAM_CORRECT_SCALE] = "altup_correct_scale",
     [ROLE_STREAM_UNEMBD] = "altup_unembd_proj",
+    [ROLE_HYPER_ATTN] = "hc_attn_fn",
+    [ROLE_HYPER_ATTN_BASE] = "hc_attn_base",
+    [ROLE_HYPER_ATTN_SCALE] = "hc_attn_scale",
+    [ROLE_HYPER_FFN] = "hc_ffn_fn",
+    [ROLE_HYPER_FFN_BASE] = "hc_ffn_base",
+    [ROLE_HYPER_FFN_SCALE] = "hc_ffn_scale",
+    [ROLE_HYPER_HEAD] = "output_hc_fn",
+    [ROLE_HYPER_HEAD_BASE] = "output_hc_base",
+    [ROLE_HYPER_HEAD_SCALE] = "output_hc_scale",
     [ROLE_LAUREL_A] = "laurel_l",
     [ROLE_LAUREL_B] = "laurel_r",
     [ROLE_LAUREL_NORM] = "laurel_post_norm",

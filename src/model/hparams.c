@@ -417,20 +417,27 @@ static float read_clamp(key_reader *r, const char *suffix, int layer, double fal
 static void read_clamps(key_reader *r, const arch_row *arch, const model_hparams *hp,
                         model_layer_hparams *layers) {
     enum { OSS_LIMIT = 7 };
-    bool late = arch->clamp_late;
+    bool late = arch->clamp_late, by_key = late || arch->clamp_by_key;
     double fallback = (double)arch->default_swiglu_clamp;
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
         if (arch->has & ARCH_FFN_CLAMP) l->ffn_clamp = l->expert_clamp = OSS_LIMIT;
-        if (late || fallback > 0) l->expert_clamp = read_clamp(r, "swiglu_clamp_exp", i, fallback);
+        if (by_key || fallback > 0)
+            l->expert_clamp = read_clamp(r, "swiglu_clamp_exp", i, fallback);
         if (late) l->ffn_clamp = read_clamp(r, "swiglu_clamp_shexp", i, 0);
     }
 }
 
-/* In all known models layers compute stream 0. */
+/* In all known models with AltUp layers compute stream 0. */
 static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->n_stream = 1;
+    hp->hyper = arch_tensor_of(arch, ROLE_HYPER_HEAD);
+    if (hp->hyper) {
+        hp->n_stream = read_int(r, "hyper_connection.count", 0, -1, 2, MODEL_MAX_STREAMS);
+        hp->hyper_eps = read_float(r, "hyper_connection.epsilon", (double)NAN, -1e-30, 1);
+        hp->hyper_magnitude = read_float(r, "hyper_connection.magnitude", (double)NAN, 0, 1e6);
+    }
     if (!arch_tensor_of(arch, ROLE_STREAM_PROJ)) return;
     hp->n_stream = read_int(r, "altup.num_inputs", 0, 4, 2, MODEL_MAX_STREAMS);
     if (read_int(r, "altup.active_idx", 0, 0, 0, hp->n_stream - 1) == 0 || r->status != PI_OK)
@@ -876,6 +883,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     double eps = arch->default_norm_eps > 0 ? (double)arch->default_norm_eps : (double)NAN;
     hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
     read_rope_kind(&r, arch, hp);
+    if (arch->index_rot_last) hp->index_rot_at = hp->index_dim - hp->n_rot;
     hp->index_rope = arch->index_rope != ROPE_NONE ? arch->index_rope : hp->rope;
     hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
     /* NTK-aware scaling: the slowest pair rotates at 1/alpha of its frequency */

@@ -54,20 +54,24 @@ typedef struct model_hparams {
                                index_sums one for all heads */
     bool index_sums;        /* DSA: the heads' scores are summed; blocks are single positions */
     rope_kind index_rope;
+    int32_t index_rot_at; /* DSA: first rotated element of an index query or key */
     float index_norm_eps; /* of the norm of index keys */
     int32_t block_size, block_top, block_local;
-    int32_t n_pos;        /* learned positions, >= n_ctx_train: the maximum context; 0: no limit */
-    int32_t n_head;       /* the largest over layers */
-    int32_t n_stream;     /* residual streams per token; usually 1 */
-    int32_t n_embd_layer; /* elements of a per-layer embedding; 0: none */
-    int32_t head_dim;     /* the largest over layers */
-    int32_t n_rot;        /* rotated elements of a head, even, <= head_dim; largest over layers */
-    int32_t head_dims[2]; /* of layers without and with a window */
-    int32_t n_latent;     /* MLA: elements of a position's latent vector; 0: no MLA */
-    int32_t n_latent_q;   /* MLA: elements of queries' latent vector; 0: queries from the input */
-    int32_t q_dim;        /* MLA: elements of a head's query, the n_rot rotated ones last */
-    int32_t v_dim;        /* MLA: elements of a head's value; 0: no MLA, as many as the key */
-    bool bidirectional;   /* a token also attends to the tokens after it */
+    int32_t n_pos;         /* learned positions, >= n_ctx_train: the maximum context; 0: no limit */
+    int32_t n_head;        /* the largest over layers */
+    int32_t n_stream;      /* residual streams per token; usually 1 */
+    bool hyper;            /* the streams have hyper-connections */
+    float hyper_eps;       /* added to their weights */
+    float hyper_magnitude; /* of the weights of results */
+    int32_t n_embd_layer;  /* elements of a per-layer embedding; 0: none */
+    int32_t head_dim;      /* the largest over layers */
+    int32_t n_rot;         /* rotated elements of a head, even, <= head_dim; largest over layers */
+    int32_t head_dims[2];  /* of layers without and with a window */
+    int32_t n_latent;      /* MLA: elements of a position's latent vector; 0: no MLA */
+    int32_t n_latent_q;    /* MLA: elements of queries' latent vector; 0: queries from the input */
+    int32_t q_dim;         /* MLA: elements of a head's query, the n_rot rotated ones last */
+    int32_t v_dim;         /* MLA: elements of a head's value; 0: no MLA, as many as the key */
+    bool bidirectional;    /* a token also attends to the tokens after it */
     model_pooling pooling;
     bool parallel; /* attention and FFN blocks both read the layer's input */
     norm_kind norm;

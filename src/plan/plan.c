@@ -125,12 +125,14 @@ bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
     bool beside = post_norm == ROLE_FFN_POST_NORM && t[ROLE_FFN_POST_NORM_1].data;
     bool early = post_norm == ROLE_FFN_POST_NORM &&
                  (p->model->arch->experts_early || t[ROLE_ADJUGATE_DOWN].data);
-    return p->model->hp.residual_scale != 1 || t[post_norm].data || beside || early;
+    return p->model->hp.residual_scale != 1 || p->model->hp.hyper || t[post_norm].data || beside ||
+           early;
 }
 
 plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
                              tensor_role post_norm) {
     static const model_tensor none = {0};
+    if (p->model->hp.hyper) return plan_add_hyper_out(p, side, layer, in);
     plan_step *s = plan_add_step(p, side, OP_ADD, layer, in);
     bool normed = post_norm != ROLE_COUNT;
     *STEP_ARGS(s, add) = (args_add){
@@ -254,12 +256,14 @@ static void add_all(plan *p, const plan_options *options) {
     else if (model_keeps_embedding(p->model))
         plan_add_kept_embedding(p);
     if (plan_has_streams(p)) plan_add_spread(p);
+    if (p->model->hp.hyper) plan_add_hyper_start(p);
     for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
         at = move_stream(p, at, p->splits[layer].primary, layer);
         plan_add_layer(p, layer, options);
     }
     move_stream(p, at, p->head, -1);
     if (plan_has_streams(p)) plan_add_merge(p);
+    if (p->model->hp.hyper) plan_add_hyper_in(p, p->head, -1, ROLE_HYPER_HEAD);
     add_head(p, options);
 }
 

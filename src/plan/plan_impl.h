@@ -11,7 +11,7 @@ enum {
     PLAN_FFN_STEPS = 36,
     PLAN_HELPER_STEPS = 8,  /* for each helper on each side */
     PLAN_EMBD_STEPS = 6,    /* embedding of a layer, and receiving it */
-    PLAN_STREAM_STEPS = 10, /* prediction, correction, the low-rank branch */
+    PLAN_STREAM_STEPS = 10, /* prediction, correction, the low-rank branch; hyper-connections */
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS + PLAN_STREAM_STEPS,
     PLAN_GLOBAL_STEPS = 18 + 2 * MODEL_MAX_STREAMS /* embeddings, streams, exchanges, final norm,
                                                       head, soft cap */
@@ -84,6 +84,11 @@ void plan_add_spread(plan *p);
 void plan_add_merge(plan *p);
 void plan_add_prediction(plan *p, int layer);
 void plan_add_correction(plan *p, int layer);
+/* Hyper-connections (plan_streams.c): X from the streams before a block, or before the head (layer
+ * -1); its result into the streams. fn: its projection; base and scale are the next two roles. */
+void plan_add_hyper_start(plan *p);
+void plan_add_hyper_in(plan *p, plan_side side, int layer, tensor_role fn);
+plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, plan_buffer in);
 /* The low-rank branch next to attention, whose first product is in GATE, into X. */
 void plan_add_branch(plan *p, int layer);
 /* The matrix of a role, bound in layer `layer` (-1: global), with its bias. */

@@ -252,7 +252,10 @@ void plan_add_layer(plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];
     if (plan_has_streams(p)) plan_add_prediction(p, layer);
     if (options->prefetch) plan_add_prefetch(p, layer, options);
+    const bool hyper = p->model->hp.hyper;
+    if (hyper) plan_add_hyper_in(p, p->splits[layer].primary, layer, ROLE_HYPER_ATTN);
     if (l->hp.mixers) add_attention_block(p, layer);
+    if (hyper) plan_add_hyper_in(p, p->splits[layer].primary, layer, ROLE_HYPER_FFN);
     if (l->t[ROLE_ROUTER].data)
         plan_add_experts(p, layer, options);
     else if (l->hp.ffn)

@@ -13,6 +13,8 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_V] = "v",
                                                  [BUF_INDEX_Q] = "index_q",
                                                  [BUF_INDEX_K] = "index_k",
+                                                 [BUF_HYPER_IN] = "hyper_in",
+                                                 [BUF_HYPER] = "hyper",
                                                  [BUF_INDEX_W] = "index_w",
                                                  [BUF_LATENT_Q] = "latent_q",
                                                  [BUF_ATTN_GATE] = "attn_gate",

@@ -17,6 +17,8 @@ typedef enum plan_buffer {
     BUF_X,        /* residual stream [n_embd]; of several streams, the one that layers compute */
     BUF_STREAMS,  /* several residual streams between layers: the input of a layer [n_stream *
                      n_embd] */
+    BUF_HYPER_IN, /* hyper-connections: the norm of all streams [n_stream * n_embd] */
+    BUF_HYPER,    /* weights of the sum of streams, then of the block's result [2 * n_stream] */
     BUF_Y,        /* normed input of a block, or the result that is added to X [n_embd] */
     BUF_Q,        /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,        /* [n_head_kv * head_dim] */
@@ -296,6 +298,14 @@ typedef struct args_mix {
     const float *scale;        /* OP_CORRECT: [n_embd], multiplies Y */
 } args_mix;
 
+/* Hyper-connections: the weights of the sum and of the result are
+ * sigmoid(scale[0] x + base) + eps and magnitude * sigmoid(scale[1] x + base) + eps. */
+typedef struct args_hyper {
+    const float *base;  /* [2 * n_stream], without a result [n_stream] */
+    const float *scale; /* [2], without a result [1] */
+    bool result;        /* the block has a result */
+} args_hyper;
+
 /* The operation on the vector, in place, before it is quantized. */
 typedef struct args_quantize {
     bool relu;
@@ -421,6 +431,7 @@ typedef struct args_head {
     X(none)                                                                                        \
     X(norm)                                                                                        \
     X(add)                                                                                         \
+    X(hyper)                                                                                       \
     X(mix)                                                                                         \
     X(quantize)                                                                                    \
     X(matmul)                                                                                      \

@@ -14,13 +14,19 @@
  * mean of x_0 and the other streams, each multiplied by its matrix. Both rescale the products to
  * the norm of x_0.
  *
+ * With hyper-connections (Zhu et al. 2024, arXiv 2409.19606) each block reads a weighted sum of the
+ * streams, x, and adds its result to every stream with a weight. All weights come from a projection
+ * of all streams, normed together; streams begin as copies of the embedding:
+ *
+ *   norm -> matmul fn -> hyper_in -> [the block, without x +=] -> hyper_out
+ *
  * The low-rank branch, with the normed input y: x + y + norm(B A y) + attention, over sqrt(2). */
 #include <math.h>
 
 #include "plan_impl.h"
 
 bool plan_has_streams(const plan *p) {
-    return p->model->hp.n_stream > 1;
+    return p->model->hp.n_stream > 1 && !p->model->hp.hyper;
 }
 
 void plan_add_spread(plan *p) {
@@ -78,4 +84,28 @@ void plan_add_branch(plan *p, int layer) {
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
     plan_add_matrix(p, s, ROLE_LAUREL_B, ROLE_COUNT, BUF_Y);
     plan_add_addition(p, side, layer, BUF_Y, ROLE_LAUREL_NORM);
+}
+
+void plan_add_hyper_start(plan *p) {
+    plan_add_step(p, SIDE_CPU, OP_HYPER_START, -1, BUF_X)->out = BUF_STREAMS;
+}
+
+void plan_add_hyper_in(plan *p, plan_side side, int layer, tensor_role fn) {
+    const model_tensor *t = layer < 0 ? p->model->t : p->model->layers[layer].t;
+    plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_STREAMS);
+    *STEP_ARGS(s, norm) = (args_norm){
+        .kind = NORM_RMS, .width = plan_residual_width(p->model), .eps = p->model->hp.norm_eps};
+    s->out = BUF_HYPER_IN;
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_HYPER_IN);
+    const plan_matrix weights = plan_make_matrix(p, layer, fn, ROLE_COUNT, BUF_HYPER);
+    plan_set_matrix(s, &weights);
+    s = plan_add_step(p, side, OP_HYPER_IN, layer, BUF_STREAMS);
+    *STEP_ARGS(s, hyper) = (args_hyper){
+        .base = t[fn + 1].data, .scale = t[fn + 2].data, .result = layer >= 0};
+}
+
+plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, plan_buffer in) {
+    plan_step *s = plan_add_step(p, side, OP_HYPER_OUT, layer, in);
+    s->out = BUF_STREAMS;
+    return s;
 }

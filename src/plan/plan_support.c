@@ -194,6 +194,8 @@ bool plan_is_supported(const model *m, int layer, pi_mode mode, plan_layer_part 
                .lack = {.op = GPU_OP_COUNT, .type = GPU_NO_TYPE}};
     if (m->arch->encoder)
         c.lack = (plan_lack){.op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .encoder = true};
+    else if (m->hp.hyper && (layer == m->hp.n_layer || part == PLAN_PART_PRIMARY))
+        c.lack = (plan_lack){.op = GPU_OP_MIX, .type = GPU_NO_TYPE, .hyper = true};
     else if (layer == m->hp.n_layer)
         need_head(&c, m);
     else if (part == PLAN_PART_PRIMARY)
@@ -224,6 +226,8 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]) {
     const char *shape = shapes[lack->op], *name = gpu_op_name(lack->op);
     if (lack->encoder)
         snprintf(text, PLAN_LACK_TEXT, "encoders");
+    else if (lack->hyper)
+        snprintf(text, PLAN_LACK_TEXT, "hyper-connections");
     else if (lack->shape && shape)
         snprintf(text, PLAN_LACK_TEXT, "%s", shape);
     else if (lack->shape)

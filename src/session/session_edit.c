@@ -96,12 +96,13 @@ static void turn_keys(const removal *r, int layer, kv_part part, uint8_t *keys, 
     const model_hparams *hp = &h->model->hp;
     rope_set set = h->model->layers[layer].hp.rope;
     int64_t head_dim = part == KV_INDEX ? hp->index_dim : h->model->layers[layer].hp.head_dim;
+    int64_t at = part == KV_INDEX ? hp->index_rot_at : 0;
     bool neox = (part == KV_INDEX ? hp->index_rope : hp->rope) == ROPE_NEOX;
     if (set == ROPE_SET_NONE || part == KV_VALUES) return;
     for (int64_t i = 0; i < n; i++, keys += kv->layers[layer].row[part]) {
         quant_find(kv->type_k)->dequantize(keys, key, head_dim);
         kv_rotate(h->kernels, kv->type_k, key, head_dim);
-        h->kernels->rope(key, hp->n_rots[set], r->turn + (int64_t)set * hp->n_rot, neox);
+        h->kernels->rope(key + at, hp->n_rots[set], r->turn + (int64_t)set * hp->n_rot, neox);
         kv_rotate(h->kernels, kv->type_k, key, head_dim);
         h->kernels->kv_store(key, keys, kv->type_k, head_dim);
     }

@@ -60,7 +60,8 @@ static void store_head(cpu_exec *c, const plan_step *s, const args_rope *a, int6
                       : cpu_exec_row(c, BUF_INDEX_Q, row) + (int64_t)h * hp->index_dim;
     const float *norm = is_key ? a->k_norm : a->q_norm;
     if (norm) c->kernels.rms_norm(x, norm, x, hp->index_dim, hp->norm_eps);
-    if (a->set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rots[a->set], cs, a->neox);
+    if (a->set != ROPE_SET_NONE)
+        c->kernels.rope(x + hp->index_rot_at, hp->n_rots[a->set], cs, a->neox);
     const kv_cache *kv = &c->ubatch.item_of_row[row]->session->kv;
     kv_rotate(&c->kernels, kv->type_k, x, hp->index_dim);
     if (!is_key) return;

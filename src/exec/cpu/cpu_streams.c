@@ -102,3 +102,47 @@ void cpu_exec_correct(cpu_exec *c, const plan_step *s, const args_mix *a) {
         }
     }
 }
+
+/* ---- hyper-connections ----------------------------------------------------------------------- */
+
+void cpu_exec_hyper_start(cpu_exec *c, const plan_step *s) {
+    int64_t row, n = c->model->hp.n_embd;
+    while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens)
+        for (int k = 0; k < c->model->hp.n_stream; k++)
+            memcpy(cpu_exec_row(c, s->out, row) + k * n, cpu_exec_row(c, s->in, row),
+                   (size_t)n * sizeof(float));
+}
+
+void cpu_exec_hyper_in(cpu_exec *c, const plan_step *s, const args_hyper *a) {
+    const model_hparams *hp = &c->model->hp;
+    int64_t row, n = hp->n_embd;
+    while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
+        const float *streams = cpu_exec_row(c, s->in, row);
+        float *w = cpu_exec_row(c, BUF_HYPER, row), *x = cpu_exec_row(c, BUF_X, row);
+        for (int k = 0; k < hp->n_stream; k++) {
+            float *of_sum = &w[k], *of_result = &w[hp->n_stream + k];
+            *of_sum = cpu_exec_sigmoid(*of_sum * a->scale[0] + a->base[k]) + hp->hyper_eps;
+            if (a->result)
+                *of_result = hp->hyper_magnitude * cpu_exec_sigmoid(*of_result * a->scale[1] +
+                                                                    a->base[hp->n_stream + k]) +
+                             hp->hyper_eps;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            float sum = 0;
+            for (int k = 0; k < hp->n_stream; k++) sum += w[k] * streams[k * n + i];
+            x[i] = sum;
+        }
+    }
+}
+
+void cpu_exec_hyper_out(cpu_exec *c, const plan_step *s) {
+    const model_hparams *hp = &c->model->hp;
+    int64_t row, n = hp->n_embd;
+    while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
+        const float *w = cpu_exec_row(c, BUF_HYPER, row) + hp->n_stream;
+        const float *y = cpu_exec_row(c, s->in, row);
+        float *streams = cpu_exec_row(c, s->out, row);
+        for (int k = 0; k < hp->n_stream; k++)
+            for (int64_t i = 0; i < n; i++) streams[k * n + i] += w[k] * y[i];
+    }
+}
