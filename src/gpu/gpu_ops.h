@@ -283,6 +283,7 @@ typedef struct gpu_rope_store {
     float eps;
     const float *cs;
     int32_t n_rot, n_head, n_cols;
+    int32_t rot_at; /* first rotated element */
     bool neox;
     const gpu_column *cols;
     gpu_kv_layout kv;
@@ -622,6 +623,19 @@ typedef struct gpu_merge {
     float *x;
 } gpu_merge;
 
+/* Hyper-connections: with w_k = factor * sigmoid(scale * weights_k + base_k) + eps, for n_stream
+ * contiguous vectors of n elements per column:
+ *     x = sum of w_k stream_k, or with `adds` stream_k += w_k x */
+typedef struct gpu_hyper {
+    bool adds;
+    const float *weights;      /* [n_cols][ldw], n_stream elements each */
+    const float *base, *scale; /* [n_stream], [1] */
+    float factor, eps;
+    int64_t lds, ldw, ldx, n;
+    int32_t n_stream, n_cols;
+    float *streams, *x;
+} gpu_hyper;
+
 /* y = cap * tanh(y / cap). */
 typedef struct gpu_softcap {
     int64_t ldy, n;
@@ -904,6 +918,7 @@ typedef struct gpu_stamp {
     OP(add, ADD, gpu_add)                                                                          \
     OP(mix, MIX, gpu_mix)                                                                          \
     OP(merge, MERGE, gpu_merge)                                                                    \
+    OP(hyper, HYPER, gpu_hyper)                                                                    \
     OP(softcap, SOFTCAP, gpu_softcap)                                                              \
     OP(route, ROUTE, gpu_route)                                                                    \
     OP(expert_in, EXPERT_IN, gpu_expert_in)                                                        \

@@ -132,7 +132,10 @@ bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
 plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
                              tensor_role post_norm) {
     static const model_tensor none = {0};
-    if (p->model->hp.hyper) return plan_add_hyper_out(p, side, layer, in);
+    if (p->model->hp.hyper)
+        return plan_add_hyper_out(
+            p, side, layer, post_norm == ROLE_ATTN_POST_NORM ? ROLE_HYPER_ATTN : ROLE_HYPER_FFN,
+            in);
     plan_step *s = plan_add_step(p, side, OP_ADD, layer, in);
     bool normed = post_norm != ROLE_COUNT;
     *STEP_ARGS(s, add) = (args_add){

@@ -85,10 +85,11 @@ void plan_add_merge(plan *p);
 void plan_add_prediction(plan *p, int layer);
 void plan_add_correction(plan *p, int layer);
 /* Hyper-connections (plan_streams.c): X from the streams before a block, or before the head (layer
- * -1); its result into the streams. fn: its projection; base and scale are the next two roles. */
+ * -1); a block's result into the streams. fn: the block's projection; its base and scale are the
+ * next two roles. */
 void plan_add_hyper_start(plan *p);
 void plan_add_hyper_in(plan *p, plan_side side, int layer, tensor_role fn);
-plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, plan_buffer in);
+plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, tensor_role fn, plan_buffer in);
 /* The low-rank branch next to attention, whose first product is in GATE, into X. */
 void plan_add_branch(plan *p, int layer);
 /* The matrix of a role, bound in layer `layer` (-1: global), with its bias. */

@@ -18,7 +18,8 @@ typedef enum plan_buffer {
     BUF_STREAMS,  /* several residual streams between layers: the input of a layer [n_stream *
                      n_embd] */
     BUF_HYPER_IN, /* hyper-connections: the norm of all streams [n_stream * n_embd] */
-    BUF_HYPER,    /* weights of the sum of streams, then of the block's result [2 * n_stream] */
+    BUF_HYPER,    /* before the sigmoid: weights of the sum of streams, then of the block's result
+                     [2 * n_stream] */
     BUF_Y,        /* normed input of a block, or the result that is added to X [n_embd] */
     BUF_Q,        /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,        /* [n_head_kv * head_dim] */
@@ -298,12 +299,12 @@ typedef struct args_mix {
     const float *scale;        /* OP_CORRECT: [n_embd], multiplies Y */
 } args_mix;
 
-/* Hyper-connections: the weights of the sum and of the result are
- * sigmoid(scale[0] x + base) + eps and magnitude * sigmoid(scale[1] x + base) + eps. */
+/* Hyper-connections: a stream's weight is factor * sigmoid(scale[0] x + base) + eps, x its number
+ * in BUF_HYPER: OP_HYPER_IN the first n_stream numbers, OP_HYPER_OUT the others. */
 typedef struct args_hyper {
-    const float *base;  /* [2 * n_stream], without a result [n_stream] */
-    const float *scale; /* [2], without a result [1] */
-    bool result;        /* the block has a result */
+    const float *base;  /* [n_stream] */
+    const float *scale; /* [1] */
+    float factor;
 } args_hyper;
 
 /* The operation on the vector, in place, before it is quantized. */

@@ -100,12 +100,17 @@ void plan_add_hyper_in(plan *p, plan_side side, int layer, tensor_role fn) {
     const plan_matrix weights = plan_make_matrix(p, layer, fn, ROLE_COUNT, BUF_HYPER);
     plan_set_matrix(s, &weights);
     s = plan_add_step(p, side, OP_HYPER_IN, layer, BUF_STREAMS);
-    *STEP_ARGS(s, hyper) = (args_hyper){
-        .base = t[fn + 1].data, .scale = t[fn + 2].data, .result = layer >= 0};
+    *STEP_ARGS(s,
+               hyper) = (args_hyper){.base = t[fn + 1].data, .scale = t[fn + 2].data, .factor = 1};
 }
 
-plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, plan_buffer in) {
+plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, tensor_role fn, plan_buffer in) {
+    const model_hparams *hp = &p->model->hp;
+    const model_tensor *t = p->model->layers[layer].t;
     plan_step *s = plan_add_step(p, side, OP_HYPER_OUT, layer, in);
     s->out = BUF_STREAMS;
+    *STEP_ARGS(s, hyper) = (args_hyper){.base = (const float *)t[fn + 1].data + hp->n_stream,
+                                        .scale = (const float *)t[fn + 2].data + 1,
+                                        .factor = hp->hyper_magnitude};
     return s;
 }

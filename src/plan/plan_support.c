@@ -128,7 +128,7 @@ static void need_primary(check *c, const model *m, int layer, pi_mode mode) {
     need(c, GPU_OP_ADD);
     if (l->hp.mixers & MIXER_ATTENTION) need_attention(c, m, l);
     if (l->hp.mixers & MIXER_RECURRENT) need_recurrent(c, l);
-    if (m->hp.n_stream > 1) need(c, GPU_OP_MIX);
+    if (m->hp.n_stream > 1) need(c, m->hp.hyper ? GPU_OP_HYPER : GPU_OP_MIX);
     if (m->hp.n_embd_layer > 0) need(c, GPU_OP_ACTIVATE);
     if (l->t[ROLE_ROUTER].data) {
         need(c, GPU_OP_ROUTE);
@@ -161,6 +161,11 @@ static void need_head(check *c, const model *m) {
     need_typed(c, GPU_OP_PACK, output->type);
     need_typed(c, GPU_OP_MATVEC, output->type);
     if (m->hp.n_stream <= 1) return;
+    if (m->hp.hyper) {
+        need(c, GPU_OP_HYPER);
+        need_matrix(c, ROLE_HYPER_HEAD, m->t[ROLE_HYPER_HEAD].type);
+        return;
+    }
     need(c, GPU_OP_QUANTIZE);
     need(c, GPU_OP_MERGE);
     need_matrix(c, ROLE_STREAM_UNEMBD, streams->type);
@@ -194,8 +199,6 @@ bool plan_is_supported(const model *m, int layer, pi_mode mode, plan_layer_part 
                .lack = {.op = GPU_OP_COUNT, .type = GPU_NO_TYPE}};
     if (m->arch->encoder)
         c.lack = (plan_lack){.op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .encoder = true};
-    else if (m->hp.hyper && (layer == m->hp.n_layer || part == PLAN_PART_PRIMARY))
-        c.lack = (plan_lack){.op = GPU_OP_MIX, .type = GPU_NO_TYPE, .hyper = true};
     else if (layer == m->hp.n_layer)
         need_head(&c, m);
     else if (part == PLAN_PART_PRIMARY)
@@ -218,6 +221,7 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]) {
         [GPU_OP_CONV] = "recurrent layers of this size",
         [GPU_OP_RECUR] = "recurrent layers of this size",
         [GPU_OP_MIX] = "residual streams of this width",
+        [GPU_OP_HYPER] = "this number of residual streams",
         [GPU_OP_MERGE] = "residual streams of this width",
         [GPU_OP_ROUTE] = "this number of experts",
         [GPU_OP_EXPERT_IN] = "experts of this size",
@@ -226,8 +230,6 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]) {
     const char *shape = shapes[lack->op], *name = gpu_op_name(lack->op);
     if (lack->encoder)
         snprintf(text, PLAN_LACK_TEXT, "encoders");
-    else if (lack->hyper)
-        snprintf(text, PLAN_LACK_TEXT, "hyper-connections");
     else if (lack->shape && shape)
         snprintf(text, PLAN_LACK_TEXT, "%s", shape);
     else if (lack->shape)

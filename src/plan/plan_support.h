@@ -14,7 +14,6 @@ typedef struct plan_lack {
     quant_type type;
     bool shape;
     bool encoder; /* the whole model is an encoder */
-    bool hyper;   /* hyper-connections */
 } plan_lack;
 
 typedef enum plan_layer_part { PLAN_PART_PRIMARY, PLAN_PART_NEURONS, PLAN_PARTS } plan_layer_part;

@@ -1,6 +1,6 @@
 /* test_gpu_streams.c: operations of models with several residual streams on a device: streams
- * mixed, corrected, joined and added, and activations above a cutoff. Compared with formulas in
- * double. */
+ * mixed, corrected, joined and added, hyper-connections, and activations above a cutoff. Compared
+ * with formulas in double. */
 #include "activation_formula.h"
 #include "gpu_case.h"
 
@@ -208,10 +208,57 @@ static void test_top_k(void **state) {
     }
 }
 
+static void check_hyper(bool adds, int64_t n, int n_stream, int n_cols) {
+    const int64_t lds = padded(n * n_stream), ld = padded(n), ldw = padded(n_stream);
+    const float *streams = case_random(lds * n_cols, 1), *x = case_random(ld * n_cols, 1);
+    const float *weights = case_random(ldw * n_cols, 3), *base = case_random(n_stream, 1);
+    const float *scale = case_random(1, 1);
+    const gpu_hyper a = {.adds = adds,
+                         .weights = upload(weights, ldw * n_cols),
+                         .base = upload(base, n_stream),
+                         .scale = upload(scale, 1),
+                         .factor = adds ? 2 : 1,
+                         .eps = 0.125f,
+                         .lds = lds,
+                         .ldw = ldw,
+                         .ldx = ld,
+                         .n = n,
+                         .n_stream = n_stream,
+                         .n_cols = n_cols,
+                         .streams = upload(streams, lds * n_cols),
+                         .x = upload(x, ld * n_cols)};
+    OPS->hyper(the_case.stream, &a);
+    const float *got = download(a.streams, lds * n_cols), *sums = download(a.x, ld * n_cols);
+    for (int c = 0; c < n_cols; c++) {
+        for (int64_t i = 0; i < ld; i++) {
+            double sum = 0;
+            for (int k = 0; k < n_stream && i < n; k++) {
+                double z = (double)weights[c * ldw + k] * (double)*scale + (double)base[k];
+                double w = (double)a.factor / (1 + exp(-z)) + (double)a.eps;
+                double was = (double)streams[c * lds + k * n + i];
+                double want = adds ? was + w * (double)x[c * ld + i] : was;
+                case_near(got[c * lds + k * n + i], want, 10, 1e-5, "stream", k * n + i);
+                sum += w * was;
+            }
+            double want = adds || i >= n ? (double)x[c * ld + i] : sum;
+            case_near(sums[c * ld + i], want, 20, 1e-5, "sum", i);
+        }
+        for (int64_t i = n * n_stream; i < lds; i++) /* padding after the streams */
+            assert_true(got[c * lds + i] == streams[c * lds + i]);
+    }
+}
+
+static void test_hyper(void **state) {
+    (void)state;
+    static const int64_t widths[] = {4, 301, 128, 2052};
+    for (int i = 0; i < 2 * COUNTS; i++) {
+        case_teardown(NULL);
+        check_hyper(i % 2, widths[i / 2], 2 + i % (MAX_STREAMS - 1), column_counts[i / 2]);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_mix),
-    CASE_TEST(test_merge),
-    CASE_TEST(test_add),
-    CASE_TEST(test_top_k),
+    CASE_TEST(test_mix), CASE_TEST(test_merge), CASE_TEST(test_hyper),
+    CASE_TEST(test_add), CASE_TEST(test_top_k),
 };
 CASE_MAIN(tests)

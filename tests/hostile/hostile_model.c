@@ -446,6 +446,17 @@ const hostile_case hostile_model[] = {
      "attention.indexer.head_count=2 attention.indexer.key_length=6 attention.key_length=16 "
      "attention.key_length_mla=24",
      RUN, 1, "not supported: bad.gguf: attention.indexer.key_length 6 with 8 rotated elements"},
+    {"hyper-connections of one stream", other_arch, "hy_v4 hyper_connection.count=1", RUN, 1,
+     "bad hyperparameter: bad.gguf: key hy_v4.hyper_connection.count is 1, not in 2..8; is the "
+     "file "
+     "complete?"},
+    {"windows with other latent vectors", other_arch,
+     "dots3note attention.kv_lora_rank=32 attention.q_lora_rank=16 attention.indexer.top_k=9 "
+     "attention.indexer.head_count=2 attention.indexer.key_length=32 attention.key_length=16 "
+     "attention.key_length_mla=24 attention.kv_lora_rank_swa=16",
+     RUN, 1,
+     "not supported: bad.gguf: key dots3note.attention.kv_lora_rank_swa is 16, in layers without a "
+     "window 32"},
     {"no gate of attention", other_arch, "afmoe", RUN, 1,
      "missing tensor: bad.gguf: blk.0.attn_gate.weight is not in the file; is it complete?"},
     {"a tensor is missing", without_tensor, "blk.1.ffn_up.weight", RUN, 1,

@@ -113,35 +113,33 @@ void cpu_exec_hyper_start(cpu_exec *c, const plan_step *s) {
                    (size_t)n * sizeof(float));
 }
 
+/* The weights of a token's streams from their n_stream numbers. */
+static void hyper_weights(const cpu_exec *c, const args_hyper *a, const float *x, float *w) {
+    const model_hparams *hp = &c->model->hp;
+    for (int k = 0; k < hp->n_stream; k++)
+        w[k] = a->factor * cpu_exec_sigmoid(x[k] * *a->scale + a->base[k]) + hp->hyper_eps;
+}
+
 void cpu_exec_hyper_in(cpu_exec *c, const plan_step *s, const args_hyper *a) {
     const model_hparams *hp = &c->model->hp;
     int64_t row, n = hp->n_embd;
     while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
         const float *streams = cpu_exec_row(c, s->in, row);
-        float *w = cpu_exec_row(c, BUF_HYPER, row), *x = cpu_exec_row(c, BUF_X, row);
-        for (int k = 0; k < hp->n_stream; k++) {
-            float *of_sum = &w[k], *of_result = &w[hp->n_stream + k];
-            *of_sum = cpu_exec_sigmoid(*of_sum * a->scale[0] + a->base[k]) + hp->hyper_eps;
-            if (a->result)
-                *of_result = hp->hyper_magnitude * cpu_exec_sigmoid(*of_result * a->scale[1] +
-                                                                    a->base[hp->n_stream + k]) +
-                             hp->hyper_eps;
-        }
-        for (int64_t i = 0; i < n; i++) {
-            float sum = 0;
-            for (int k = 0; k < hp->n_stream; k++) sum += w[k] * streams[k * n + i];
-            x[i] = sum;
-        }
+        float *x = cpu_exec_row(c, BUF_X, row), w[MODEL_MAX_STREAMS];
+        hyper_weights(c, a, cpu_exec_row(c, BUF_HYPER, row), w);
+        for (int64_t i = 0; i < n; i++) x[i] = w[0] * streams[i];
+        for (int k = 1; k < hp->n_stream; k++)
+            for (int64_t i = 0; i < n; i++) x[i] += w[k] * streams[k * n + i];
     }
 }
 
-void cpu_exec_hyper_out(cpu_exec *c, const plan_step *s) {
+void cpu_exec_hyper_out(cpu_exec *c, const plan_step *s, const args_hyper *a) {
     const model_hparams *hp = &c->model->hp;
     int64_t row, n = hp->n_embd;
     while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
-        const float *w = cpu_exec_row(c, BUF_HYPER, row) + hp->n_stream;
         const float *y = cpu_exec_row(c, s->in, row);
-        float *streams = cpu_exec_row(c, s->out, row);
+        float *streams = cpu_exec_row(c, s->out, row), w[MODEL_MAX_STREAMS];
+        hyper_weights(c, a, cpu_exec_row(c, BUF_HYPER, row) + hp->n_stream, w);
         for (int k = 0; k < hp->n_stream; k++)
             for (int64_t i = 0; i < n; i++) streams[k * n + i] += w[k] * y[i];
     }

@@ -356,6 +356,8 @@ void gpu_exec_softcap(gpu_exec *g, const plan_step *s, const args_softcap *args,
                       const gpu_exec_shape *p);
 /* gpu_streams.c */
 void gpu_exec_mix(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_hyper(gpu_exec *g, const plan_step *s, const args_hyper *args, const gpu_exec_step *w,
+                    const gpu_exec_shape *p);
 void gpu_exec_merge(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p);
 /* gpu_recurrent.c */
 void gpu_exec_conv(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,

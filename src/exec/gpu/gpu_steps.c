@@ -215,6 +215,7 @@ void gpu_exec_index_store(gpu_exec *g, const plan_step *s, const args_rope *args
     a.ldq = g->plan->gpu_width[BUF_INDEX_Q];
     a.ldk = g->plan->gpu_width[BUF_INDEX_K];
     a.n_head = g->model->hp.n_index_head;
+    a.rot_at = g->model->hp.index_rot_at;
     g->b->ops.rope_store(g->stream, &a);
 }
 

@@ -33,3 +33,25 @@ void gpu_exec_merge(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
                          .x = g->buf[BUF_X]};
     g->b->ops.merge(g->stream, &a);
 }
+
+/* OP_HYPER_IN before a block, OP_HYPER_OUT after it. */
+void gpu_exec_hyper(gpu_exec *g, const plan_step *s, const args_hyper *args, const gpu_exec_step *w,
+                    const gpu_exec_shape *p) {
+    const bool adds = s->op == OP_HYPER_OUT;
+    const plan_buffer x = adds ? s->in : BUF_X;
+    const gpu_hyper a = {.adds = adds,
+                         .weights = g->buf[BUF_HYPER] + (adds ? g->model->hp.n_stream : 0),
+                         .base = w->coefficients,
+                         .scale = w->norm_weight,
+                         .factor = args->factor,
+                         .eps = g->model->hp.hyper_eps,
+                         .lds = g->plan->gpu_width[BUF_STREAMS],
+                         .ldw = g->plan->gpu_width[BUF_HYPER],
+                         .ldx = g->plan->gpu_width[x],
+                         .n = g->model->hp.n_embd,
+                         .n_stream = g->model->hp.n_stream,
+                         .n_cols = p->n_cols,
+                         .streams = g->buf[BUF_STREAMS],
+                         .x = g->buf[x]};
+    g->b->ops.hyper(g->stream, &a);
+}

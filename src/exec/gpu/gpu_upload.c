@@ -195,6 +195,13 @@ static pi_status upload_mix(gpu_exec *g, const plan_step *s, const args_mix *a, 
                                   err);
 }
 
+static pi_status upload_hyper(gpu_exec *g, const args_hyper *a, gpu_exec_step *out, pi_error *err) {
+    pi_status status = gpu_exec_upload_floats(g, a->scale, 1, "a scale", &out->norm_weight, err);
+    if (status != PI_OK) return status;
+    return gpu_exec_upload_floats(g, a->base, g->model->hp.n_stream, "coefficients",
+                                  &out->coefficients, err);
+}
+
 /* ---- FFN and experts ------------------------------------------------------------------------- */
 
 static pi_status upload_ffn_in(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {

@@ -70,7 +70,7 @@ static __device__ __forceinline__ void rope_turn_head(const gpu_rope_store &a, r
     if (w) w += h * a.norm_stride;
     rope_clamp_head(head, a.kv.head_dim, a.clamp);
     if (norms && !a.norm_late) rope_norm_head(shared, head, w, a.kv.head_dim, centred, a.eps);
-    if (a.cs) rope_rotate_head(head, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox);
+    if (a.cs) rope_rotate_head(head + a.rot_at, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox);
     if (norms && a.norm_late) rope_norm_head(shared, head, w, a.kv.head_dim, centred, a.eps);
     rope_spread(head, a.kv.head_dim, a.kv.k_hadamard);
 }

@@ -1,5 +1,5 @@
 /* op_streams.cu: several residual streams (AltUp): the coefficients of a router mix them before a
- * layer and correct them after it; after the last layer they are merged. */
+ * layer and correct them after it; after the last layer they are merged. Hyper-connections. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -115,4 +115,32 @@ void gpu_op_merge(gpu_stream *s, const gpu_merge *a) {
     assert(a->n_stream >= 2 && a->n_stream <= GPU_MAX_STREAMS);
     const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, MERGE_THREADS};
     gpu_launch<merge_kernel>(s, grid, *a);
+}
+
+/* ---- hyper-connections ----------------------------------------------------------------------- */
+
+/* One thread per element, for all streams. */
+static __global__ void __launch_bounds__(MIX_THREADS) hyper_kernel(gpu_hyper a) {
+    gpu_begin();
+    const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * MIX_THREADS + threadIdx.x;
+    if (i >= a.n) return;
+    const float *weights = a.weights + c * a.ldw;
+    const float scale = a.scale[0];
+    float *stream = a.streams + c * a.lds + i, *x = a.x + c * a.ldx + i;
+    const float y = a.adds ? *x : 0.0f;
+    float sum = 0.0f;
+    for (int k = 0; k < a.n_stream; k++) {
+        const float w = a.factor / (1.0f + expf(-(weights[k] * scale + a.base[k]))) + a.eps;
+        if (a.adds)
+            stream[k * a.n] += w * y;
+        else
+            sum += w * stream[k * a.n];
+    }
+    if (!a.adds) *x = sum;
+}
+
+void gpu_op_hyper(gpu_stream *s, const gpu_hyper *a) {
+    assert(a->n_cols >= 1 && a->n >= 1 && a->n_stream >= 2);
+    const gpu_grid grid = {gpu_blocks(a->n, MIX_THREADS), (unsigned)a->n_cols, 1, MIX_THREADS};
+    gpu_launch<hyper_kernel>(s, grid, *a);
 }
