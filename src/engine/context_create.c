@@ -66,13 +66,17 @@ void context_drop_plan(engine_context *c) {
     c->host.plan = NULL;
 }
 
-/* Bytes of KV caches, bounds of keys and recurrent states for options.n_positions. */
+/* Bytes of KV caches, scores of positions, bounds of keys and recurrent states for
+ * options.n_positions. */
 static uint64_t session_bytes(const engine_context *c) {
     uint64_t n = 0, n_bounds = 0;
     key_bounds bounds;
+    block_scores scores;
     if (!key_bounds_layout(c->cpu.model, c->options.plan.attn_blocks, c->options.n_positions,
                            &bounds))
         bounds.n_bytes = 0; /* creating the session fails */
+    if (!block_scores_layout(&c->cpu.model->hp, 0, c->n_batch, c->options.n_positions, &scores))
+        scores.n_bytes = 0;
     for (int i = 0; i < c->cpu.model->hp.n_layer; i++) {
         kv_layer l;
         n_bounds += plan_attention_blocks(c->cpu.plan, i).bounds; /* others touch no memory */
@@ -81,7 +85,7 @@ static uint64_t session_bytes(const engine_context *c) {
             continue;
         n += kv_layer_bytes(&l);
     }
-    return n * (uint64_t)c->options.n_positions +
+    return n * (uint64_t)c->options.n_positions + scores.n_bytes +
            n_bounds * (bounds.n_bytes / (uint64_t)c->cpu.model->hp.n_layer) +
            (uint64_t)c->cpu.plan->n_state * sizeof(float);
 }

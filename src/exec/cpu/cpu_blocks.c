@@ -13,19 +13,25 @@
 #include "cpu_attention.h"
 #include "mem.h"
 
-pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t attn_blocks,
-                              int n_batch, int64_t n_ctx, pi_error *err) {
+bool block_scores_layout(const model_hparams *hp, int32_t attn_blocks, int n_batch, int64_t n_ctx,
+                         block_scores *out) {
     const bool index = hp->n_index_head > 0;
     const int64_t size = index ? hp->block_size : PLAN_BOUNDS_SIZE;
     const int64_t top = index ? hp->block_top : attn_blocks;
-    *b = (block_scores){.n_heads = index ? hp->n_index_choice : hp->n_head,
-                        .n_blocks = (n_ctx + size - 1) / size};
-    if (top == 0 || b->n_blocks <= top || (!index && hp->n_latent > 0)) return PI_OK;
+    *out = (block_scores){.n_heads = index ? hp->n_index_choice : hp->n_head,
+                          .n_blocks = (n_ctx + size - 1) / size};
+    if (top == 0 || out->n_blocks <= top || (!index && hp->n_latent > 0)) return true;
     if (!index && n_batch > PLAN_DECODE_TOKENS) n_batch = PLAN_DECODE_TOKENS;
-    if (index && hp->index_sums) b->n_list = top;
-    size_t n = (size_t)n_batch * (size_t)b->n_heads;
-    bool fits = size_mul(n, (size_t)(b->n_blocks + b->n_list), &n) &&
-                size_mul(n, sizeof(float), &b->n_bytes);
+    if (index && hp->index_sums) out->n_list = top;
+    size_t n = (size_t)n_batch * (size_t)out->n_heads;
+    return size_mul(n, (size_t)(out->n_blocks + out->n_list), &n) &&
+           size_mul(n, sizeof(float), &out->n_bytes);
+}
+
+pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t attn_blocks,
+                              int n_batch, int64_t n_ctx, pi_error *err) {
+    bool fits = block_scores_layout(hp, attn_blocks, n_batch, n_ctx, b);
+    if (fits && b->n_bytes == 0) return PI_OK;
     if (fits) b->data = mem_map(b->n_bytes);
     if (b->data) return PI_OK;
     return error_set(err, PI_ERR_NOMEM,

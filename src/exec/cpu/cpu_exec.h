@@ -134,6 +134,10 @@ void cpu_exec_hidden(cpu_exec *c);
 
 /* Allocate what a session needs for OP_FIND_BLOCKS: nothing if its tokens attend to all blocks.
  * attn_blocks: of plan_options. PI_ERR_NOMEM. */
+/* block_scores_layout fills in all fields but `data`; n_bytes is 0 if no scores are needed. False:
+ * the size overflows. */
+bool block_scores_layout(const model_hparams *hp, int32_t attn_blocks, int n_batch, int64_t n_ctx,
+                         block_scores *out);
 pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t attn_blocks,
                               int n_batch, int64_t n_ctx, pi_error *err);
 void block_scores_free(block_scores *b); /* *b may be zeroed */
