@@ -6,6 +6,8 @@
 #   make test-sanitize   runs the tests under ASan + UBSan, then under TSan
 #   make asan | tsan  one of the two
 #   make test-arm     builds the tests for 64-bit ARM and runs them under qemu (Debian, Ubuntu)
+#   make windows      cross-builds build-windows/powerinfer-windows-x86_64.zip (Debian, Ubuntu)
+#   make test-windows builds the tests for Windows and runs them under wine (Debian, Ubuntu)
 #   make test-cpus    runs the build on emulated older x86 CPUs
 #   make test-gpu     runs the device tests on a real GPU [DEVICE=cuda] [UNDER=compute-sanitizer]
 #   make check-hip    compiles the GPU sources for every AMD family, with a current clang
@@ -48,6 +50,7 @@ CTEST = ctest --output-on-failure --no-tests=error
 ARM_KERNELS = ^(kernel|ops|attention|engine_sparse|golden|novella)$$
 
 .PHONY: all configured deps gpu-deps test-deps run test test-kernels test-sanitize asan tsan test-arm test-cpus test-gpu \
+        windows test-windows test-windows-sample \
         check-hip fuzz bindings format tidy install deb zip recipes test-deb test-zip clean
 
 all: gpu-deps configured
@@ -117,6 +120,29 @@ test-arm:
 	@cd build-arm && $(CTEST) -j $(JOBS) -LE 'tidy|fuzz|cli'
 	@cmake build-arm -DPI_QEMU_CPU=neoverse-n1 >/dev/null
 	@cd build-arm && $(CTEST) -j $(JOBS) -R '$(ARM_KERNELS)'
+
+windows:
+	@scripts/install-deps.sh --windows
+	@$(call configure,windows,build-windows,-DPI_TESTS=OFF)
+	@$(call build,build-windows) --target package_windows
+
+# Tests have a separate folder without kernels for GPUs, as `make test` has. pi_not_on() gives the
+# reason for each test labelled no-windows.
+WINDOWS_TESTS = -DPI_TESTS=ON $(NO_KERNELS)
+test-windows:
+	@scripts/install-deps.sh --windows
+	@$(call configure,windows,build-windows-test,$(WINDOWS_TESTS))
+	@$(call build,build-windows-test)
+	@$(call build,build-windows-test) --target package_windows
+	@cd build-windows-test && $(CTEST) -j $(JOBS) -LE 'tidy|fuzz|no-windows'
+
+# What CI has time for: kernels, recorded logits, files, Unicode paths, tokenizers, sampling, a memory
+# budget, the server.
+test-windows-sample:
+	@scripts/install-deps.sh --windows
+	@$(call configure,windows,build-windows-test,$(WINDOWS_TESTS))
+	@$(call build,build-windows-test) --target windows_sample
+	@cd build-windows-test && $(CTEST) -j $(JOBS) -L '^windows-sample$$'
 
 test-cpus: test-deps
 	@scripts/install-deps.sh --cpus
@@ -200,4 +226,4 @@ test-zip: zip
 
 clean:
 	rm -rf build build-test build-kernels build-gpu build-debug build-asan build-tsan build-arm \
-	    build-deb build-zip build-recipes
+	    build-deb build-zip build-recipes build-windows build-windows-test

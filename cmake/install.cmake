@@ -3,6 +3,10 @@
 # runtime (the shared library), development.
 include(GNUInstallDirs)
 
+if(WIN32)
+    include(cmake/install_windows.cmake)
+    return()
+endif()
 install(TARGETS powerinfer_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     COMPONENT runtime NAMELINK_COMPONENT development)
 if(TARGET powerinfer_archive)

@@ -20,7 +20,11 @@ endfunction()
 # pi_calls_system(FILES...): files of this folder that call the operating system. For all other files
 # in src/ the compiler hides what is not ISO C.
 function(pi_calls_system)
-    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS _GNU_SOURCE)
+    if(WIN32) # the compiler's macro for strict ISO C hides them
+        set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -std=gnu11)
+    else()
+        set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS _GNU_SOURCE)
+    endif()
 endfunction()
 
 # pi_law(NAME TARGET [SEES modules...] [PUBLIC_HEADERS]): adds a row of the law for a target that is
@@ -142,16 +146,25 @@ function(pi_test name)
     pi_test_settings(test_${name} ${T_SEES})
     target_link_libraries(test_${name} PRIVATE ${T_USES} test_support powerinfer_static
                           PkgConfig::CMOCKA)
+    if(TARGET test_posix)
+        target_link_libraries(test_${name} PRIVATE test_posix)
+    endif()
+    pi_windows_resource(test_${name} test_${name}.exe)
     add_test(NAME ${name} COMMAND test_${name})
     if(NOT T_TIMEOUT)
         set(T_TIMEOUT 120)
     endif()
-    if(CMAKE_CROSSCOMPILING) # an emulator computes floats by integers, ten to fifty times slower
+    if(WIN32) # files and processes are slower than the system's
+        math(EXPR T_TIMEOUT "3 * ${T_TIMEOUT}")
+    elseif(CMAKE_CROSSCOMPILING) # an emulator computes floats by integers, ten to fifty times slower
         math(EXPR T_TIMEOUT "30 * ${T_TIMEOUT}")
     elseif(PI_SANITIZE) # five to fifteen times slower
         math(EXPR T_TIMEOUT "10 * ${T_TIMEOUT}")
     endif()
     # Tests that may take long start first, so that none of them runs alone at the end.
+    if(name IN_LIST PI_WINDOWS_SAMPLE)
+        list(APPEND T_LABEL windows-sample)
+    endif()
     set_tests_properties(${name} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT}
         COST ${T_TIMEOUT} SKIP_RETURN_CODE 77)
 endfunction()
@@ -167,6 +180,21 @@ function(pi_not_under sanitizer reason)
         else()
             set_property(TEST ${name} APPEND PROPERTY LABELS no-${sanitizer})
             if(PI_SANITIZE MATCHES "${${sanitizer}_is}" AND TARGET test_${name})
+                set_target_properties(test_${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+            endif()
+        endif()
+    endforeach()
+endfunction()
+
+# pi_not_on(SYSTEM "reason" TESTS...): tests that a build for this system, `windows`, neither builds nor
+# runs; their label is no-SYSTEM. Like pi_not_under.
+function(pi_not_on system reason)
+    foreach(name IN LISTS ARGN)
+        if(NOT TEST ${name})
+            set_property(GLOBAL APPEND PROPERTY PI_TESTS_LEFT_OUT ${name})
+        else()
+            set_property(TEST ${name} APPEND PROPERTY LABELS no-${system})
+            if(WIN32 AND system STREQUAL "windows" AND TARGET test_${name})
                 set_target_properties(test_${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
             endif()
         endif()

@@ -37,7 +37,7 @@ typedef struct pi_memory {
     uint64_t hits, misses;   /* selected neurons and experts' matrices: found in the cache; read */
     uint64_t ahead, in_vain; /* neurons and matrices read before their layer selected any; those
                                 that the layer then did not select */
-    const char *backend;     /* "io_uring", "threads"; a static string, NULL without a budget */
+    const char *backend; /* "io_uring", "overlapped", "threads"; static, NULL without a budget */
 } pi_memory;
 
 PI_API void pi_context_get_memory(const struct pi_context *context, pi_memory *out);

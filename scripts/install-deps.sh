@@ -10,6 +10,8 @@
 #   scripts/install-deps.sh --test-packages  also for `make test-deb` and `make test-zip`
 #   scripts/install-deps.sh --arm     for `make test-arm`: a cross compiler, an emulator, and two
 #                                     libraries for arm64 (Debian and Ubuntu only)
+#   scripts/install-deps.sh --windows for `make windows`: a cross compiler, wine, and libraries that
+#                                     windows-libs.sh builds (Debian and Ubuntu only)
 set -eu
 
 tests=no
@@ -19,6 +21,7 @@ gpu=no
 kernels=no
 packages=no
 test_packages=no
+windows=no
 case "${1:-}" in
     --gpu) gpu=yes ;;
     --tests) tests=yes ;;
@@ -27,8 +30,12 @@ case "${1:-}" in
     --packages) packages=yes ;;
     --test-packages) packages=yes test_packages=yes ;;
     --arm) arm=yes emulator=yes ;;
+    --windows) windows=yes gpu=yes ;;
     "") ;;
-    *) echo "usage: $0 [--gpu | --tests | --cpus | --kernels | --packages | --test-packages | --arm]" >&2; exit 2 ;;
+    *)
+        echo "usage: $0 [--gpu | --tests | --cpus | --kernels | --packages | --test-packages | --arm | --windows]" >&2
+        exit 2
+        ;;
 esac
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -53,7 +60,16 @@ if have apt-get && have dpkg-query; then
     have cmake || want cmake
     has_builder || want ninja-build
     have pkg-config || want pkg-config
-    if [ "$arm" = no ]; then
+    if [ "$windows" = yes ]; then
+        want gcc-mingw-w64-x86-64-posix
+        want g++-mingw-w64-x86-64-posix
+        want libz-mingw-w64-dev
+        want wine
+        want wine64
+        want dpkg-dev # unpacks source packages
+        have make || want make
+        have zip || want zip
+    elif [ "$arm" = no ]; then
         want libpcre2-dev
         want libutf8proc-dev
         want libjansson-dev
@@ -109,7 +125,12 @@ if have apt-get && have dpkg-query; then
         # Only code for AMD's GPUs is linked.
         [ "$kernels" = no ] && ! [ -e /dev/kfd ] || want "lld-$version" ;;
     esac
-    [ -n "$missing" ] || exit 0
+    # The libraries for Windows are built when the compiler is there.
+    finish() { [ "$windows" = no ] || "$(dirname "$0")/windows-libs.sh"; }
+    if [ -z "$missing" ]; then
+        finish
+        exit 0
+    fi
     echo "installing:$missing" >&2
     as_root=
     if [ "$(id -u)" -ne 0 ]; then
@@ -129,11 +150,12 @@ if have apt-get && have dpkg-query; then
     # shellcheck disable=SC2086  # the list is meant to be split
     $as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -q -y --no-install-recommends $missing >&2
+    finish
     exit 0
 fi
 
-if [ "$arm" = yes ]; then
-    echo "install-deps: cross-building for ARM is only set up for Debian and Ubuntu" >&2
+if [ "$arm$windows" != nono ]; then
+    echo "install-deps: cross-building is only set up for Debian and Ubuntu" >&2
     exit 1
 fi
 

@@ -34,8 +34,10 @@ static pi_status parsed_create(parsed_template *parsed, const char *source, size
 }
 
 static pi_status parsed_probe(const pi_chat_template *t, parsed_template *parsed, pi_error *err) {
-    const template_input like = {
-        .bos = t->bos, .eos = t->eos, .limits = {.steps = PROBE_STEPS, .seconds = t->seconds}};
+    const template_input like = {.bos = t->bos,
+                                 .eos = t->eos,
+                                 .now = {.tm_mday = 1}, /* any valid time */
+                                 .limits = {.steps = PROBE_STEPS, .seconds = t->seconds}};
     if (!parsed->program) return PI_OK;
     return template_drops_system(parsed->program, &like, &parsed->drops_system, err);
 }

@@ -7,7 +7,11 @@
 #include "powerinfer_status.h"
 
 #if defined(__GNUC__)
+#if defined(__MINGW32__) /* there "printf" means the formats of Windows's own C library */
+#define BASE_PRINTF(fmt, args) __attribute__((format(gnu_printf, fmt, args)))
+#else
 #define BASE_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#endif
 #else
 #define BASE_PRINTF(fmt, args)
 #endif

@@ -16,6 +16,7 @@
 
 #include "mem.h"
 #include "os_memory.h"
+#include "os_terminal.h"
 #include "progress.h"
 
 enum { REPORT_PIECE = 16 << 20 };   /* bytes between two progress reports */
@@ -200,7 +201,8 @@ pi_status file_map_lock(const file_map *map, progress *report, pi_error *err) {
                              "cancelled: loading the model: %zu of %zu bytes", done, map->size);
     }
     if (done == map->size) return PI_OK;
-    if (problem != ENOMEM && problem != EPERM && problem != EAGAIN)
+    bool limited = problem == ENOMEM || problem == EPERM || problem == EAGAIN;
+    if (!limited || os_memory_lock_limit() == UINT64_MAX)
         return error_set_errno(err, problem, "cannot lock weights in memory: %zu bytes", map->size);
     return error_set(err, PI_ERR_IO,
                      "cannot lock %zu bytes in memory: the limit is %llu KiB: raise it with "
@@ -254,8 +256,13 @@ pi_status file_read(const char *path, size_t max_bytes, char **data, size_t *n_b
 pi_status file_read_stream(const char *path, size_t max_bytes, char **data, size_t *n_bytes,
                            pi_error *err) {
     os_file f;
-    if (strcmp(path, "-") == 0)
-        return read_all(OS_STDIN, "standard input", max_bytes, data, n_bytes, err);
+    if (strcmp(path, "-") == 0) {
+        pi_status status = read_all(OS_STDIN, "standard input", max_bytes, data, n_bytes, err);
+        if (status != PI_OK) return status;
+        *n_bytes = os_stdin_lines(*data, *n_bytes);
+        (*data)[*n_bytes] = '\0';
+        return PI_OK;
+    }
     int problem = os_file_open(path, OS_READ, &f);
     if (problem) return error_set_errno(err, problem, "cannot open file: %s", path);
     pi_status status = read_all(f, path, max_bytes, data, n_bytes, err);
@@ -270,7 +277,32 @@ bool file_exists(const char *path) {
 
 bool file_join(char *buf, size_t n_buf, const char *dir, const char *name) {
     size_t n_dir = strlen(dir);
-    const char *slash = n_dir && dir[n_dir - 1] == '/' ? "" : "/";
+    const char *slash = n_dir && os_path_separates(dir[n_dir - 1]) ? "" : "/";
     int n = snprintf(buf, n_buf, "%s%s%s", dir, slash, name);
     return n >= 0 && (size_t)n < n_buf;
+}
+
+size_t file_folder_length(const char *path) {
+    size_t n = strlen(path);
+    while (n > 0 && !os_path_separates(path[n - 1])) n--;
+    return n;
+}
+
+const char *file_name(const char *path) {
+    return path + file_folder_length(path);
+}
+
+pi_status file_create_folders(const char *path, bool is_private, pi_error *err) {
+    char folder[OS_PATH_MAX];
+    size_t n = file_folder_length(path);
+    if (n >= sizeof folder) return error_set(err, PI_ERR_LIMIT, "path is too long: %.200s", path);
+    for (size_t i = 1; i < n; i++) {
+        if (!os_path_separates(path[i])) continue;
+        snprintf(folder, sizeof folder, "%.*s", (int)i, path);
+        int problem = is_private ? os_folder_create_private(folder) : os_folder_create(folder);
+        /* Some systems have another error for a drive or a share. */
+        if (problem && problem != EEXIST && !file_exists(folder))
+            return error_set_errno(err, problem, "cannot make the folder: %.300s", folder);
+    }
+    return PI_OK;
 }

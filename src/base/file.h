@@ -86,5 +86,12 @@ void file_scratch_remove(file_scratch *s);        /* frees; NULL is fine */
 bool file_exists(const char *path);
 /* dir + "/" + name into buf; false when it does not fit. */
 bool file_join(char *buf, size_t n_buf, const char *dir, const char *name);
+/* Length of the folder part of a path, its separator included; 0: the working folder. */
+size_t file_folder_length(const char *path);
+/* The last name of a path, a part of it. */
+const char *file_name(const char *path);
+/* Creates the folders of a path that do not exist; with `is_private` for this user only.
+ * PI_ERR_IO, PI_ERR_LIMIT: the path is too long. */
+pi_status file_create_folders(const char *path, bool is_private, pi_error *err);
 
 #endif

@@ -66,11 +66,6 @@ void file_temporary_unlink_all(void) {
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-size_t file_folder_length(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? (size_t)(slash - path) + 1 : 0;
-}
-
 static bool folder_of(const char *path, char folder[OS_PATH_MAX]) {
     size_t n = file_folder_length(path);
     int written = snprintf(folder, OS_PATH_MAX, "%.*s", n ? (int)n : 1, n ? path : ".");

@@ -31,9 +31,6 @@ int file_temporary_publish(file_temporary *t, const char *target);
 /* Closes the file; an unpublished file is deleted. */
 void file_temporary_close(file_temporary *t);
 
-/* Length of the folder part of a path, slash included; 0: the working folder. */
-size_t file_folder_length(const char *path);
-
 /* Unlinks the names of all unfinished files. Async-signal-safe. */
 void file_temporary_unlink_all(void);
 

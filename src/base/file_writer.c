@@ -95,7 +95,7 @@ static pi_status open_target(file_writer *w, const char *path, pi_error *err) {
 pi_status file_writer_open(const char *path, file_writer **out, pi_error *err) {
     *out = NULL;
     size_t n_path = strlen(path);
-    if (n_path == 0 || path[n_path - 1] == '/') {
+    if (n_path == 0 || os_path_separates(path[n_path - 1])) {
         return error_set(err, PI_ERR_IO, "not a file name: '%s'", path);
     }
     if (n_path >= OS_PATH_MAX) return error_set_errno(err, ENAMETOOLONG, "cannot create: %s", path);

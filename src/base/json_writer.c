@@ -1,4 +1,4 @@
-/* json_writer.c: writes JSON to a FILE, one token at a time.
+/* json_writer.c: writes JSON, one token at a time.
  *
  * Layout: members of objects, and containers within arrays, start a new line, indented by two
  * spaces per level. Scalars of an array share one line, so that a list of a thousand tokens stays
@@ -16,16 +16,34 @@
 
 enum { INDENT = 2 };
 
+void json_begin_into(json_writer *w, json_write *write, void *user, bool compact) {
+    *w = (json_writer){.write = write, .user = user, .compact = compact};
+}
+
+static bool write_file(void *user, const char *data, size_t n_bytes) {
+    return fwrite(data, 1, n_bytes, user) == n_bytes;
+}
+
 void json_begin(json_writer *w, FILE *file) {
-    *w = (json_writer){.file = file};
+    json_begin_into(w, write_file, file, false);
 }
 
 void json_begin_compact(json_writer *w, FILE *file) {
-    *w = (json_writer){.file = file, .compact = true};
+    json_begin_into(w, write_file, file, true);
+}
+
+static void put(json_writer *w, const char *data, size_t n_bytes) {
+    if (!w->failed) w->failed = !w->write(w->user, data, n_bytes);
+}
+
+static void put_text(json_writer *w, const char *text) {
+    put(w, text, strlen(text));
 }
 
 static void new_line(json_writer *w) {
-    fprintf(w->file, "\n%*s", w->depth * INDENT, "");
+    char line[1 + INDENT * JSON_WRITER_DEPTH + 1];
+    int n = snprintf(line, sizeof line, "\n%*s", w->depth * INDENT, "");
+    put(w, line, (size_t)n);
 }
 
 /* Letters of the short escapes of RFC 8259 section 7; 0: none. */
@@ -49,28 +67,43 @@ static char short_escape(unsigned char c) {
     }
 }
 
-static void put_string(FILE *f, const char *value, size_t n) {
+/* Whether a byte of a string is written unchanged. */
+static bool is_plain(unsigned char c) {
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
+/* Plain runs are written in one piece. */
+static void put_string(json_writer *w, const char *value, size_t n) {
     const unsigned char *s = (const unsigned char *)value;
-    fputc('"', f);
+    put(w, "\"", 1);
     for (size_t i = 0; i < n;) {
+        size_t plain = 0;
+        while (i + plain < n && is_plain(s[i + plain])) plain++;
+        if (plain > 0) {
+            put(w, value + i, plain);
+            i += plain;
+            continue;
+        }
+        char escape = short_escape(s[i]), text[8];
         size_t length = utf8_length(s + i, n - i);
         if (length == 0) {
-            fputs("\xef\xbf\xbd", f); /* U+FFFD */
+            put_text(w, "\xef\xbf\xbd"); /* U+FFFD */
             i++;
             continue;
         }
-        char escape = short_escape(s[i]);
-        if (escape) {
-            fputc('\\', f);
-            fputc(escape, f);
-        } else if (s[i] < 0x20 || s[i] == 0x7f) {
-            fprintf(f, "\\u%04x", s[i]);
+        if (length > 1) {
+            put(w, value + i, length);
+        } else if (escape) {
+            text[0] = '\\';
+            text[1] = escape;
+            put(w, text, 2);
         } else {
-            fwrite(s + i, 1, length, f);
+            snprintf(text, sizeof text, "\\u%04x", s[i]);
+            put_text(w, text);
         }
         i += length;
     }
-    fputc('"', f);
+    put(w, "\"", 1);
 }
 
 /* Writes what precedes a value: comma, line break, key. */
@@ -78,17 +111,17 @@ static void begin_item(json_writer *w, const char *key, bool container) {
     if (w->depth == 0) return;
     int d = w->depth - 1;
     assert(w->in_array[d] == (key == NULL));
-    if (w->has_item[d]) fputc(',', w->file);
+    if (w->has_item[d]) put_text(w, ",");
     if (!w->compact && (container || !w->in_array[d])) w->in_lines[d] = true;
     if (w->in_lines[d]) {
         new_line(w);
     } else if (w->has_item[d] && !w->compact) {
-        fputc(' ', w->file);
+        put_text(w, " ");
     }
     w->has_item[d] = true;
     if (key) {
-        put_string(w->file, key, strlen(key));
-        fputs(w->compact ? ":" : ": ", w->file);
+        put_string(w, key, strlen(key));
+        put_text(w, w->compact ? ":" : ": ");
     }
 }
 
@@ -99,15 +132,15 @@ static void begin_container(json_writer *w, const char *key, bool array) {
     w->in_array[w->depth] = array;
     w->in_lines[w->depth] = false;
     w->depth++;
-    fputc(array ? '[' : '{', w->file);
+    put_text(w, array ? "[" : "{");
 }
 
 static void end_container(json_writer *w, bool array) {
     assert(w->depth > 0 && w->in_array[w->depth - 1] == array);
     w->depth--;
     if (w->in_lines[w->depth]) new_line(w);
-    fputc(array ? ']' : '}', w->file);
-    if (w->depth == 0 && !w->compact) fputc('\n', w->file);
+    put_text(w, array ? "]" : "}");
+    if (w->depth == 0 && !w->compact) put_text(w, "\n");
 }
 
 void json_put_object(json_writer *w, const char *key) {
@@ -128,27 +161,29 @@ void json_end_array(json_writer *w) {
 
 void json_put_string(json_writer *w, const char *key, const char *value, size_t n_bytes) {
     begin_item(w, key, false);
-    put_string(w->file, value, n_bytes);
+    put_string(w, value, n_bytes);
 }
 
 void json_put_text(json_writer *w, const char *key, const char *value) {
     begin_item(w, key, false);
     if (value) {
-        put_string(w->file, value, strlen(value));
+        put_string(w, value, strlen(value));
     } else {
-        fputs("null", w->file);
+        put_text(w, "null");
     }
 }
 
 void json_put_int(json_writer *w, const char *key, int64_t value) {
     begin_item(w, key, false);
-    fprintf(w->file, "%" PRId64, value);
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    put_text(w, text);
 }
 
 void json_put_number(json_writer *w, const char *key, double value) {
     begin_item(w, key, false);
     if (!isfinite(value)) {
-        fputs("null", w->file);
+        put_text(w, "null");
         return;
     }
     /* %g drops trailing zeros, so one attempt with 15 digits, which every normal double has, finds
@@ -161,7 +196,9 @@ void json_put_number(json_writer *w, const char *key, double value) {
     /* The locale may use another decimal point. */
     size_t n = strspn(text, "-0123456789");
     size_t m = strcspn(text + n, "0123456789e");
-    fprintf(w->file, "%.*s%s%s", (int)n, text, m ? "." : "", text + n + m);
+    put(w, text, n);
+    if (m) put_text(w, ".");
+    put_text(w, text + n + m);
 }
 
 void json_put_float(json_writer *w, const char *key, float value) {
@@ -175,5 +212,5 @@ void json_put_float(json_writer *w, const char *key, float value) {
 
 void json_put_bool(json_writer *w, const char *key, bool value) {
     begin_item(w, key, false);
-    fputs(value ? "true" : "false", w->file);
+    put_text(w, value ? "true" : "false");
 }

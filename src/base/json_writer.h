@@ -1,7 +1,7 @@
-/* json_writer.h: writes one JSON document to a FILE, with commas, indentation, escapes and the
- * shortest round-trip numbers. src/text reads JSON.
+/* json_writer.h: writes one JSON document to a FILE or a function, with commas, indentation,
+ * escapes and the shortest round-trip numbers. src/text reads JSON.
  *
- * Errors of the FILE are sticky (ferror); check once at the end. Depth is limited to
+ * Errors are sticky (`failed`, and ferror of the FILE); check once at the end. Depth is limited to
  * JSON_WRITER_DEPTH (asserted). NaN and infinities are written as null. Strings need not be valid
  * UTF-8: bad bytes become U+FFFD. Within objects every value has a key; within arrays the key is
  * NULL. */
@@ -14,8 +14,13 @@
 
 enum { JSON_WRITER_DEPTH = 96 }; /* the reader's limit (64) plus a reply around it */
 
+/* Takes the next bytes of the document; false: it failed. */
+typedef bool json_write(void *user, const char *data, size_t n_bytes);
+
 typedef struct json_writer {
-    FILE *file;
+    json_write *write;
+    void *user;
+    bool failed;  /* a write failed; nothing more is written */
     bool compact; /* one line, without spaces and without a final newline */
     int depth;
     bool has_item[JSON_WRITER_DEPTH];
@@ -26,6 +31,7 @@ typedef struct json_writer {
 void json_begin(json_writer *w, FILE *file);
 /* Begins a document on one line, as protocol messages are. */
 void json_begin_compact(json_writer *w, FILE *file);
+void json_begin_into(json_writer *w, json_write *write, void *user, bool compact);
 void json_put_object(json_writer *w, const char *key);
 void json_end_object(json_writer *w); /* the outermost end adds the newline */
 void json_put_array(json_writer *w, const char *key);

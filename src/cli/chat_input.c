@@ -4,8 +4,8 @@
 
 #include <string.h>
 
+#include "file.h"
 #include "mem.h"
-#include "os_file.h"
 #include "os_signal.h"
 #include "os_terminal.h"
 #include "terminal.h"
@@ -135,20 +135,6 @@ static void bind_keys(EditLine *edit) {
 
 /* ---- history --------------------------------------------------------------------------------- */
 
-/* Creates the folders of a file. */
-static void make_folders(const char *path) {
-    char folder[4096];
-    size_t n = strlen(path);
-    if (n >= sizeof folder) return;
-    memcpy(folder, path, n + 1);
-    for (char *p = folder + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = '\0';
-        (void)os_folder_create_private(folder);
-        *p = '/';
-    }
-}
-
 static pi_status start_edit(chat_input *in, const char *path, pi_error *err) {
     HistEvent event;
     in->history = history_init();
@@ -176,7 +162,7 @@ static void remember(chat_input *in, const char *line) {
     if (!*line || *line == '\n' || in->question) return;
     history(in->history, &event, H_ENTER, line);
     if (!in->path) return;
-    make_folders(in->path);
+    (void)file_create_folders(in->path, true, NULL);
     unsigned before = os_files_private();
     history(in->history, &event, H_SAVE, in->path);
     os_files_permit(before);
@@ -239,7 +225,7 @@ static const char *read_line(chat_input *in, size_t *n) {
 #endif
     if (in->terminal) fputs(prompt_text(in), stderr); /* answers may go to a file */
     size_t used = 0;
-    for (int c = 0; c != '\n' && (c = getc(stdin)) != EOF;) {
+    for (int c = 0; c != '\n' && (c = os_stdin_get()) != EOF;) {
         if (!mem_grow((void **)&in->line, &in->capacity, used + 2, 1, SIZE_MAX)) return NULL;
         in->line[used++] = (char)c;
     }
@@ -249,14 +235,10 @@ static const char *read_line(chat_input *in, size_t *n) {
     return in->line;
 }
 
-/* Whether unread bytes are waiting: the rest of a paste. A buffered stream would hide them. */
+/* Whether unread bytes are waiting: the rest of a paste. A terminal gives a program one line at a
+ * time, so no stream has buffered them. */
 static bool pasted(const chat_input *in) {
-#ifdef CLI_HAVE_LIBEDIT
-    return in->edit && os_stdin_has_input(PASTE_WAIT * 1e-3);
-#else
-    (void)in;
-    return false;
-#endif
+    return in->terminal && os_stdin_has_input(PASTE_WAIT * 1e-3);
 }
 
 chat_event chat_input_read(chat_input *in, text_buffer *out) {

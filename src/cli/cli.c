@@ -15,8 +15,8 @@
 
 static const char bundled_model[] = "novella-7m.q8_0.powerinfer.gguf";
 
-/* Relative to the folder of the executable: of a build, and of an installation. */
-static const char *const bundled_folders[] = {"../models", "../share/powerinfer/models"};
+/* Relative to the folder of the executable: of a build, of an installation, of an archive. */
+static const char *const bundled_folders[] = {"../models", "../share/powerinfer/models", "models"};
 
 _Static_assert(TERMINAL_COLOR_AUTO == 0 && TERMINAL_COLOR_ON == 1 && TERMINAL_COLOR_OFF == 2,
                "choices of --color are in the order of terminal_color");
@@ -49,9 +49,9 @@ pi_status cli_refuse_hf(const char *path, pi_error *err) {
         for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
             is_part = is_part || ends_with(path, endings[i]);
         if (!is_part) return PI_OK;
-        while (n > 0 && path[n - 1] != '/') n--; /* convert takes its folder */
+        n = file_folder_length(path); /* convert takes its folder */
     }
-    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 1 && os_path_separates(path[n - 1])) n--;
     return error_set(err, PI_ERR_FORMAT,
                      "not a GGUF file but %s: %.400s: convert it with powerinfer convert %.*s -o "
                      "model.gguf",
@@ -80,8 +80,7 @@ const char *cli_model_name(const cli_options *o, const pi_model_info *info, char
                            size_t n_buf) {
     pi_error ignored;
     if (info->name[0] || cli_model_path(o, buf, n_buf, &ignored) != PI_OK) return info->name;
-    const char *slash = strrchr(buf, '/');
-    return slash ? slash + 1 : buf;
+    return file_name(buf);
 }
 
 pi_status cli_refuse_encoder(const pi_model *model, pi_error *err) {

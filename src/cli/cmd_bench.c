@@ -4,6 +4,7 @@
 
 #include "bench_output.h"
 #include "cli.h"
+#include "file.h"
 #include "mem.h"
 #include "terminal.h"
 
@@ -41,7 +42,7 @@ static pi_status measure(const cli_options *o, const pi_model *model, const char
 static pi_status add_rows(bench_results *r, const cli_options *o, const pi_model_info *info,
                           const char *path, pi_error *err) {
     const pi_bench_report *report = &r->last;
-    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    const char *file = file_name(path);
     void *rows = r->rows;
     size_t need = r->n + (size_t)report->n_results;
     if (!mem_grow(&rows, &r->capacity, need, sizeof *r->rows, MAX_ROWS))

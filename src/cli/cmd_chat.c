@@ -410,7 +410,7 @@ static pi_status do_system(chat *c, const char *text, pi_error *err) {
 /* Path of the file that `text` names: expands ~ and drops the blanks that completion adds. */
 static pi_status read_path(const char *text, char *path, size_t n_path, const char *usage,
                            pi_error *err) {
-    size_t n = strlen(text), n_user = *text == '~' ? strcspn(text, "/ ") : 0;
+    size_t n = strlen(text), n_user = *text == '~' ? strcspn(text, "/\\ ") : 0;
     char user[256], home[OS_PATH_MAX];
     while (n && text[n - 1] == ' ') n--;
     if (n == 0) return error_set(err, PI_ERR_FORMAT, "give the file: %s", usage);

@@ -1,12 +1,10 @@
 /* cmd_completion.c: prints completions and man pages, or writes all of them into the folders of an
  * installation. */
-#include <errno.h>
 #include <string.h>
 
 #include "completion.h"
 #include "file.h"
 #include "mem.h"
-#include "os_file.h"
 #include "os_text.h"
 
 /* Writes FOLDER/PATH and creates its folders. The text is what `shell` prints, or with NULL the man
@@ -18,20 +16,15 @@ static pi_status write_file(const char *folder, const char *path, void (*shell)(
     file_writer *w = NULL;
     if (!file_join(full, sizeof full, folder, path))
         return error_set(err, PI_ERR_ARG, "path is too long: %.200s", folder);
-    for (char *slash = strchr(full + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        int problem = os_folder_create(full);
-        if (problem && problem != EEXIST)
-            return error_set_errno(err, problem, "cannot make the folder: %.300s", full);
-        *slash = '/';
-    }
+    pi_status status = file_create_folders(full, false, err);
+    if (status != PI_OK) return status;
     if (!os_text_open(&page)) return error_nomem(err, OPTION_PATH_BYTES, "page");
     if (shell)
         shell(page.file);
     else
         man_page(page.file, c);
-    pi_status status = os_text_close(&page) ? file_writer_open(full, &w, err)
-                                            : error_nomem(err, OPTION_PATH_BYTES, "page");
+    status = os_text_close(&page) ? file_writer_open(full, &w, err)
+                                  : error_nomem(err, OPTION_PATH_BYTES, "page");
     if (status == PI_OK) status = file_writer_write(w, page.text, page.n, err);
     if (status == PI_OK)
         status = file_writer_commit(w, err);

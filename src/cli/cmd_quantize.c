@@ -43,10 +43,9 @@ static bool parse_threads(const char *word, int32_t *out) {
  * working folder. */
 static int derive_output(job *j) {
     bool downloaded = model_source_is_ours(j->options, j->in);
-    const char *slash = downloaded ? NULL : strrchr(j->in, '/'),
-               *type = pi_quantize_type_name(j->type);
+    const char *type = pi_quantize_type_name(j->type);
     int n = snprintf(j->derived, sizeof j->derived, "%.*sggml-model-%s.gguf",
-                     slash ? (int)(slash + 1 - j->in) : 0, j->in, type ? type : j->type);
+                     downloaded ? 0 : (int)file_folder_length(j->in), j->in, type ? type : j->type);
     if (n < 0 || (size_t)n >= sizeof j->derived)
         return cli_wrong("path is too long: quantize: name a shorter output");
     j->out = j->derived;

@@ -8,6 +8,7 @@
 #include "memory_room.h"
 #include "os_file.h"
 #include "os_signal.h"
+#include "os_terminal.h"
 #include "os_text.h"
 #include "serve_keys.h"
 #include "serve_models.h"
@@ -182,16 +183,32 @@ static pi_status start(job *j, pi_error *err) {
 
 /* ---- until a signal -------------------------------------------------------------------------- */
 
+/* Opens the page of a server that may listen on all addresses. */
+static void open_page(const job *j, const char *scheme) {
+    const cli_options *o = j->options;
+    const char *host = o->host;
+    char address[512];
+    if (strcmp(host, "0.0.0.0") == 0) host = "127.0.0.1";
+    if (strcmp(host, "::") == 0) host = "::1";
+    bool v6 = strchr(host, ':') != NULL;
+    snprintf(address, sizeof address, "%s://%s%.200s%s:%u%.200s/", scheme, v6 ? "[" : "", host,
+             v6 ? "]" : "", (unsigned)server_port(j->server), o->api_prefix ? o->api_prefix : "");
+    int problem = os_open_address(address);
+    if (problem) cli_say(o, "cannot open a browser: %s: open %s", strerror(problem), address);
+}
+
 static int serve(job *j) {
+    const char *scheme = j->tls_cert ? "https" : "http";
     bool v6 = strchr(j->options->host, ':') != NULL;
     signals_notify(&j->asked);
-    printf("listening on %s://%s%s%s:%u\n", j->tls_cert ? "https" : "http", v6 ? "[" : "",
-           j->options->host, v6 ? "]" : "", (unsigned)server_port(j->server));
+    printf("listening on %s://%s%s%s:%u\n", scheme, v6 ? "[" : "", j->options->host, v6 ? "]" : "",
+           (unsigned)server_port(j->server));
     errno = 0;
     if (fflush(stdout) != 0) {
         signals_restore();
         return cli_output_failed(errno);
     }
+    if (j->options->opens_page) open_page(j, scheme);
     while (!signals_caught()) {
         os_event_wait(&j->asked, TICK_SECONDS);
         server_tick(j->server);
@@ -217,6 +234,8 @@ int cmd_serve(const cli_options *o) {
     if (o->chat_template && o->chat_template_file)
         return cli_wrong("two templates: --chat-template and --chat-template-file: give one of "
                          "them");
+    if (o->opens_page && o->no_webui && !o->static_path)
+        return cli_wrong("--open and --no-webui: there is no page to open: give one of them");
     pi_error err = {.status = PI_OK};
     job *j = mem_calloc(1, sizeof *j);
     if (!j) {

@@ -3,10 +3,13 @@
 #include <string.h>
 
 #include "affinity.h"
+#include "affix.h"
 #include "cli.h"
 #include "fetch.h"
 #include "file.h"
 #include "model_source.h"
+#include "os_terminal.h"
+#include "os_text.h"
 #include "overrides.h"
 #include "signals.h"
 #include "terminal.h"
@@ -249,6 +252,11 @@ static bool is_word(const char *word, const char *a, const char *b, const char *
     return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
 }
 
+/* Whether the only argument is a model file: it was dragged onto the program's icon. */
+static bool is_dropped(int argc, char *const *argv) {
+    return argc == 2 && ends_with(argv[1], ".gguf") && file_exists(argv[1]);
+}
+
 /* Finds the command of the command line; NULL: the program ends with *status. */
 static const command *find_command(int argc, char *const *argv, int *status) {
     *status = EXIT_DONE;
@@ -269,19 +277,28 @@ static const command *find_command(int argc, char *const *argv, int *status) {
     }
     const char *name = help ? argv[2] : word;
     const command *c = command_find(name);
+    if (!c && is_dropped(argc, argv)) return command_find("chat");
     if (!c) *status = command_unknown(name);
     if (c && help) help_command(stdout, c);
     return help ? NULL : c;
+}
+
+/* The user could not read the message before the window closes. */
+static void wait_for_enter(void) {
+    fputs("Press Enter to close this window.", stderr);
+    for (int c = 0; c != '\n' && c != EOF;) c = os_stdin_get();
 }
 
 int main(int argc, char **argv) {
     int status;
     cli_options o;
     signals_prepare();
+    argv = os_arguments(&argc, argv);
     terminal_use_locale();
     terminal_set(options_no_color() ? TERMINAL_COLOR_OFF : TERMINAL_COLOR_AUTO, options_columns());
     const command *c = find_command(argc, argv, &status);
-    if (c && read_options(&c, argc - 2, argv + 2, &o, &status)) {
+    int first = c && is_dropped(argc, argv) ? 1 : 2;
+    if (c && read_options(&c, argc - first, argv + first, &o, &status)) {
         model_sources sources = {.n = 0};
         o.sources = &sources;
         status = fetch_input(c, &o);
@@ -290,5 +307,7 @@ int main(int argc, char **argv) {
     }
     if (status == EXIT_DONE) return cli_finish_output();
     fflush(stdout); /* a message about the first failure has been printed */
+    /* Explorer starts programs without arguments, or with the file that was dragged onto it. */
+    if (argc <= 2 && os_terminal_closes()) wait_for_enter();
     return status;
 }

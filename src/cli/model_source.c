@@ -1,7 +1,6 @@
 /* model_source.c: see model_source.h. */
 #include "model_source.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -91,7 +90,7 @@ static pi_status download(const cli_options *o, const char *url, char *path, siz
     terminal_progress_end(&bar);
     if (status == PI_ERR_CANCELLED && number) {
         cli_failed(err);
-        raise(number); /* ends the program by the signal */
+        signals_end(number);
     }
     return status;
 }

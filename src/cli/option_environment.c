@@ -6,6 +6,8 @@
 
 #include "error.h"
 #include "options.h"
+#include "os_file.h"
+#include "os_text.h"
 
 /* ---- POWERINFER_* ---------------------------------------------------------------------------- */
 
@@ -116,12 +118,10 @@ static pi_status read_llama_variable(cli_options *out, uint32_t command, const c
     return option_set(out, o, text, variable, err);
 }
 
-extern char **environ;
-
 /* Reads the variables of llama.cpp's server, which containers and services set. */
 static pi_status read_llama_environment(cli_options *out, uint32_t command, pi_error *err) {
     pi_status status = PI_OK;
-    for (char **at = environ; at && *at && status == PI_OK; at++) {
+    for (char *const *at = os_environment(); at && *at && status == PI_OK; at++) {
         char variable[OPTION_NAME_BYTES], word[OPTION_NAME_BYTES];
         size_t n = strcspn(*at, "=");
         if (n >= sizeof variable || !(*at)[n] || !(*at)[n + 1]) continue;
@@ -134,16 +134,26 @@ static pi_status read_llama_environment(cli_options *out, uint32_t command, pi_e
 
 /* ---- the user's folders, downloads, the terminal --------------------------------------------- */
 
+/* The user's folder: $HOME, or on Windows %USERPROFILE%. NULL: neither is an absolute path. */
+static const char *home_folder(void) {
+    static const char *const variables[] = {"HOME", "USERPROFILE"};
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const char *home = getenv(variables[i]);
+        if (home && os_path_is_absolute(home)) return home;
+    }
+    return NULL;
+}
+
 /* Path of a file in the program's folder below $variable (XDG_CACHE_HOME, XDG_STATE_HOME), or below
- * $HOME/usual. False: neither variable has an absolute path. */
+ * usual in the user's folder. False: neither is known. */
 static bool own_path(const char *variable, const char *usual, const char *name, char *buf,
                      size_t n_buf) {
     static const char folder[] = "powerinfer";
-    const char *base = getenv(variable), *home = getenv("HOME");
+    const char *base = getenv(variable), *home = home_folder();
     int n;
-    if (base && base[0] == '/') /* the XDG specification: relative paths are ignored */
+    if (base && os_path_is_absolute(base)) /* the XDG specification: relative paths are ignored */
         n = snprintf(buf, n_buf, "%s/%s/%s", base, folder, name);
-    else if (home && home[0] == '/')
+    else if (home)
         n = snprintf(buf, n_buf, "%s/%s/%s/%s", home, usual, folder, name);
     else
         return false;
@@ -171,7 +181,8 @@ static void find_hub_folder(char *buf, size_t n_buf) {
     } places[] = {{"HF_HUB_CACHE", ""},
                   {"HF_HOME", "/hub"},
                   {"XDG_CACHE_HOME", "/huggingface/hub"},
-                  {"HOME", "/.cache/huggingface/hub"}};
+                  {"HOME", "/.cache/huggingface/hub"},
+                  {"USERPROFILE", "/.cache/huggingface/hub"}}; /* Windows */
     buf[0] = 0;
     for (size_t i = 0; i < sizeof places / sizeof places[0] && !buf[0]; i++) {
         const char *base = getenv(places[i].variable);

@@ -506,6 +506,8 @@ const option option_table[] = {
         .opposite = "--webui --ui", .llama = EVERYWHERE,
         .help =
             "turn the web page off: GET / returns status 404; --webui, --ui: turn it on (default)"),
+    ROW(FLAG, COMMAND, COMMAND_SERVE, opens_page, NAMES("open", NULL),
+        .help = "open the web page in the browser when the server is ready"),
     ROW(TEXT, COMMAND, COMMAND_SERVE, static_path, NAMES("path", NULL), .argument = "DIR",
         .llama = EVERYWHERE, .llama_note = "in place of the page; files need no key",
         .help = "serve the files of this folder instead of the web page; they need no key"),

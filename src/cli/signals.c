@@ -1,8 +1,7 @@
-/* signals.c: handlers, which do only what POSIX allows there: set a flag, cancel (documented as
+/* signals.c: handlers, which do only what POSIX allows there: set an atomic, cancel (documented as
  * safe), unlink, write, end the program. */
 #include "signals.h"
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -12,9 +11,10 @@
 #include "os_signal.h"
 #include "os_terminal.h"
 
-static volatile sig_atomic_t caught;
-static pi_context *volatile running;
-static const os_event *volatile notified;
+/* A handler may run on another thread (Windows). */
+static atomic_int caught;
+static _Atomic(pi_context *) running;
+static _Atomic(const os_event *) notified;
 
 /* Ends the line of a progress bar or of a text. */
 static void leave_line(void) {
@@ -30,7 +30,8 @@ static void on_remove(int number) {
 static void on_cancel(int number) {
     if (caught) on_remove(number);
     caught = number;
-    if (running) pi_context_cancel(running);
+    pi_context *context = running;
+    if (context) pi_context_cancel(context);
 }
 
 static void on_notify(int number) {
@@ -77,6 +78,10 @@ static void on_fault(const void *address) {
         os_end(EXIT_WORK);
     }
     leave_line();
+}
+
+void signals_end(int number) {
+    on_remove(number);
 }
 
 void signals_prepare(void) {

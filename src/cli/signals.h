@@ -25,5 +25,7 @@ void signals_restore(void);
 
 /* Number of the recorded signal; 0: none. */
 int signals_caught(void);
+/* Removes unfinished output files and ends the program as this signal would have ended it. */
+void signals_end(int number);
 
 #endif

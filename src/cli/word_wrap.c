@@ -4,7 +4,6 @@
 #include "word_wrap.h"
 
 #include <string.h>
-#include <wchar.h>
 
 #include "os_terminal.h"
 #include "printable.h"
@@ -19,11 +18,8 @@ enum {
 /* Columns of a character in the locale (terminal_use_locale); 1 for characters that it does not
  * know. Escaped bytes are ASCII. */
 static int width_of(const char *character, size_t n) {
-    wchar_t wide;
-    mbstate_t state = {0};
     if (n == 1 || character[0] == '\\') return (int)n;
-    size_t taken = mbrtowc(&wide, character, n, &state);
-    int width = taken == n ? os_character_width(wide) : 1;
+    int width = os_character_width(character, n);
     return width >= 0 ? width : 1;
 }
 

@@ -346,16 +346,15 @@ pi_status hf_config_parse(const json_node *root, const char *path, const notifie
 /* general.name: the last component of _name_or_path if it is a name, else of the folder. */
 static void choose_name(const json_node *root, const char *dir, char *name, size_t n_name) {
     const char *said = hf_text(root, "_name_or_path");
-    const char *slash = said ? strrchr(said, '/') : NULL;
-    if (slash) said = slash + 1;
+    if (said) said = file_name(said);
     if (said && *said && *said != '.') {
         snprintf(name, n_name, "%s", said);
         return;
     }
     char real[OS_PATH_MAX];
     /* also handles "." and "x/" */
-    const char *last = os_path_real(dir, real) ? strrchr(real, '/') : NULL;
-    snprintf(name, n_name, "%s", last && last[1] ? last + 1 : "model");
+    const char *last = os_path_real(dir, real) ? file_name(real) : "";
+    snprintf(name, n_name, "%s", *last ? last : "model");
 }
 
 pi_status hf_config_read(const char *dir, const notifier *t, hf_config *out, pi_error *err) {

@@ -252,7 +252,7 @@ static pi_status open_named(safetensors *s, text_table *seen, const char *dir, c
                          SAFETENSORS_MAX_SHARDS, index);
     if (!file_exists(path))
         return error_set(err, PI_ERR_NOT_FOUND, "missing file: %s: named by %s: download it too",
-                         path, strrchr(index, '/') ? strrchr(index, '/') + 1 : index);
+                         path, file_name(index));
     return open_shard(s, path, err);
 }
 
@@ -294,8 +294,7 @@ static pi_status check_index(const safetensors *s, const json_node *map, const c
         size_t n_shard = 0;
         json_as_string(value, &shard, &n_shard);
         size_t at = safetensors_find(s, name);
-        const char *slash = at == SIZE_MAX ? NULL : strrchr(s->items[at].file, '/');
-        if (!slash || strcmp(slash + 1, shard) != 0)
+        if (at == SIZE_MAX || strcmp(file_name(s->items[at].file), shard) != 0)
             return error_set(err, PI_ERR_FORMAT,
                              "missing tensor: %s: %.100s is not in %.100s as the index says: "
                              "download the files again",

@@ -7,6 +7,7 @@
 #include "file.h"
 #include "log.h"
 #include "mem.h"
+#include "os_reads.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -15,7 +16,7 @@
 static bool open_direct(drive *d) {
     static const size_t blocks[] = {512, DRIVE_MAX_BLOCK};
     _Alignas(DRIVE_MAX_BLOCK) uint8_t page[2 * DRIVE_MAX_BLOCK];
-    if (os_file_open(d->path, OS_READ | OS_DIRECT, &d->file) != 0) return false;
+    if (os_file_open(d->path, OS_READ | OS_DIRECT | OS_PARALLEL, &d->file) != 0) return false;
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         size_t block = blocks[i], n;
         if (os_file_read_at(d->file, page + block, block, block, &n) != 0) continue;
@@ -30,7 +31,7 @@ static pi_status open_file(drive *d, const drive_options *o, pi_error *err) {
     int problem;
     if (o->buffered || !open_direct(d)) {
         d->block = 1;
-        problem = os_file_open(d->path, OS_READ, &d->file);
+        problem = os_file_open(d->path, OS_READ | OS_PARALLEL, &d->file);
         if (problem) return error_set_errno(err, problem, "cannot open file: %s", d->path);
         if (!o->buffered)
             log_line(
@@ -62,17 +63,18 @@ static bool make_lanes(drive *d) {
 }
 
 static pi_status start(drive *d, drive_backend backend, pi_error *err) {
-    int n = 0; /* fewer rings than lanes are enough */
+    int n = 0; /* fewer than DRIVE_LANES are enough */
     if (backend != DRIVE_THREADS)
-        while (n < DRIVE_LANES && (d->lanes[n].uring = drive_uring_create()) != NULL) n++;
+        while (n < DRIVE_LANES && (d->lanes[n].async = drive_async_create(d->file)) != NULL) n++;
     if (n > 1) d->n_lanes = n;
-    if (d->lanes[0].uring) return PI_OK;
-    if (backend == DRIVE_URING)
-        return error_set(err, PI_ERR_UNSUPPORTED, "io_uring cannot be used: %s: %s", d->path,
+    if (d->lanes[0].async) return PI_OK;
+    const char *name = os_reads_name();
+    if (backend == DRIVE_ASYNC)
+        return error_set(err, PI_ERR_UNSUPPORTED, "%s cannot be used: %s: %s", name, d->path,
                          strerror(errno));
     if (backend == DRIVE_AUTO &&
-        errno != ENOSYS) /* blocked by a sandbox; ENOSYS: kernel or build without io_uring */
-        log_line(LOG_LEVEL_WARN, "io_uring cannot be used: %s: %s: falling back to threads",
+        errno != ENOSYS) /* blocked by a sandbox; ENOSYS: kernel or build without it */
+        log_line(LOG_LEVEL_WARN, "%s cannot be used: %s: %s: falling back to threads", name,
                  d->path, strerror(errno));
     if (drive_threads_create(d)) return PI_OK;
     return error_set_errno(err, errno, "cannot start threads: %s", d->path);
@@ -99,12 +101,12 @@ pi_status drive_open(const char *path, const drive_options *options, drive **out
 }
 
 static void close_lane(drive_lane *l) {
-    if (l->uring) {
+    if (l->async) {
         os_mutex_lock(&l->lock);
         l->n_queued = 0;
-        while (l->n_busy > 0) drive_uring_wait(l);
+        while (l->n_busy > 0) drive_async_wait(l);
         os_mutex_unlock(&l->lock);
-        drive_uring_destroy(l->uring);
+        drive_async_destroy(l->async);
     }
     os_condition_destroy(&l->work);
     os_condition_destroy(&l->arrived);
@@ -126,7 +128,7 @@ size_t drive_block(const drive *d) {
     return d->block;
 }
 const char *drive_backend_name(const drive *d) {
-    return d->lanes[0].uring ? "io_uring" : "threads";
+    return d->lanes[0].async ? os_reads_name() : "threads";
 }
 
 drive_counts drive_get_counts(drive *d) {
@@ -230,8 +232,8 @@ static drive_lane *lane_of(const drive *d, const atomic_size_t *left) {
 
 /* With the lock held. */
 static void wait_for_some(drive_lane *l) {
-    if (l->uring)
-        drive_uring_wait(l);
+    if (l->async)
+        drive_async_wait(l);
     else
         os_condition_wait(&l->arrived, &l->lock);
 }
@@ -251,10 +253,10 @@ static void submit_to(drive_lane *l, const drive_request *requests, size_t n) {
                 .total = piece,
                 .to = (uint8_t *)r->to + at,
                 .left = r->left};
-            if (!l->uring) os_condition_signal(&l->work);
+            if (!l->async) os_condition_signal(&l->work);
         }
     }
-    if (l->uring) drive_uring_send(l);
+    if (l->async) drive_async_send(l);
     os_mutex_unlock(&l->lock);
 }
 
@@ -269,8 +271,8 @@ void drive_submit(drive *d, const drive_request *requests, size_t n) {
 void drive_poll(drive *d) {
     for (int i = 0; i < d->n_lanes; i++) {
         drive_lane *l = &d->lanes[i];
-        if (!l->uring || !os_mutex_try_lock(&l->lock)) continue;
-        drive_uring_send(l);
+        if (!l->async || !os_mutex_try_lock(&l->lock)) continue;
+        drive_async_send(l);
         os_mutex_unlock(&l->lock);
     }
 }

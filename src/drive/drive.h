@@ -1,10 +1,11 @@
 /* drive.h: direct reads of one file with many requests in flight.
  *
  * For weights that are not in memory. Requests go into a queue; up to DRIVE_DEPTH of them are at
- * the drive at a time. Reads use io_uring, or a pool of threads where the kernel refuses io_uring
- * (sandboxes) or the library is missing. They bypass the page cache where the file system supports
- * direct reads. Submitting a read costs a thread microseconds in the kernel, so io_uring has
- * several lanes, each with its own queue, ring and lock: the address of `left` selects the lane.
+ * the drive at a time. Reads are asynchronous: io_uring on Linux, overlapped reads on Windows.
+ * Where the kernel refuses io_uring (sandboxes) or the library is missing, a pool of threads reads.
+ * Reads bypass the page cache where the file system supports direct reads. Submitting a read costs
+ * a thread microseconds in the kernel, so there are several lanes, each with its own queue and
+ * lock: the address of `left` selects the lane.
  *
  * All functions except open and close may be called from any thread. Nothing is mapped: truncating
  * the file makes reads fail and never raises SIGBUS. */
@@ -24,10 +25,10 @@ enum {
     DRIVE_MAX_BLOCK = 1 << 12 /* bytes; largest block size of any drive */
 };
 
-typedef enum drive_backend { DRIVE_AUTO, DRIVE_URING, DRIVE_THREADS } drive_backend;
+typedef enum drive_backend { DRIVE_AUTO, DRIVE_ASYNC, DRIVE_THREADS } drive_backend;
 
 typedef struct drive_options {
-    drive_backend backend; /* AUTO: io_uring where it works */
+    drive_backend backend; /* AUTO: asynchronous where it works */
     bool buffered;         /* always read through the page cache */
     uint64_t size;         /* required file size in bytes; 0: any */
 } drive_options;
@@ -56,7 +57,7 @@ pi_status drive_open(const char *path, const drive_options *options, drive **out
 void drive_close(drive *d);
 
 size_t drive_block(const drive *d); /* bytes: 512 or 4096; 1 where reads are not direct */
-const char *drive_backend_name(const drive *d); /* "io_uring", "threads" */
+const char *drive_backend_name(const drive *d); /* "io_uring", "overlapped", "threads" */
 drive_counts drive_get_counts(drive *d);
 
 /* Queues requests; those with the same `left` stay in order. Waits while the queue is full.

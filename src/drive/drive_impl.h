@@ -21,20 +21,20 @@ enum {
     DRIVE_SHARE = DRIVE_DEPTH / DRIVE_LANES / 2 /* pieces a lane may send even at DRIVE_DEPTH */
 };
 
-typedef struct drive_uring drive_uring;
+typedef struct drive_async drive_async;
 typedef struct drive_threads drive_threads;
 
 typedef struct drive_lane {
     drive *d;
-    drive_uring *uring;   /* NULL: threads take the pieces */
-    os_mutex lock;        /* of the fields below and the ring */
+    drive_async *async;   /* NULL: threads take the pieces */
+    os_mutex lock;        /* of the fields below and `async` */
     os_condition arrived; /* signalled when there is news */
     os_condition work;    /* threads: signalled when the queue has pieces */
     drive_piece queue[DRIVE_QUEUE];
     size_t head, n_queued;
     int n_busy; /* pieces in flight */
     bool news;  /* since drive_tell: requests completed, or the queue has room again */
-    bool leads; /* a thread waits in the ring on behalf of all */
+    bool leads; /* a thread waits in the kernel on behalf of all */
     uint64_t reads, bytes;
 } drive_lane;
 
@@ -43,7 +43,7 @@ struct drive {
     size_t block; /* bytes; 1: reads are not direct */
     char *path;
     os_info opened;         /* the file's state when opened */
-    drive_threads *threads; /* NULL: io_uring */
+    drive_threads *threads; /* NULL: the lanes have `async` */
     drive_lane *lanes;      /* [n_lanes] */
     int n_lanes;
     atomic_int n_sent; /* pieces in flight */
@@ -62,13 +62,13 @@ bool drive_finish(drive_lane *l, drive_piece *p, int64_t result);
 /* Wakes waiting threads if there is news. */
 void drive_tell(drive_lane *l);
 
-/* NULL, with errno set, where the kernel refuses io_uring. */
-drive_uring *drive_uring_create(void);
-void drive_uring_destroy(drive_uring *u);
+/* NULL, with errno set, where the system has no such reads or refuses them. */
+drive_async *drive_async_create(os_file f);
+void drive_async_destroy(drive_async *a);
 /* Sends queued pieces while there is room. */
-void drive_uring_send(drive_lane *l);
+void drive_async_send(drive_lane *l);
 /* Waits for news (see drive_lane); may return early. */
-void drive_uring_wait(drive_lane *l);
+void drive_async_wait(drive_lane *l);
 
 /* Sets d->threads, which serve the first lane. False, with errno set: no thread was started. */
 bool drive_threads_create(drive *d);

@@ -338,8 +338,8 @@ static os_file take_lock(const download *d, pi_error *err) {
 }
 
 pi_status download_run(const download *d, pi_error *err) {
-    pi_status status = hub_make_folders(d->lock, err);
-    if (status == PI_OK) status = hub_make_folders(d->path, err);
+    pi_status status = file_create_folders(d->lock, false, err);
+    if (status == PI_OK) status = file_create_folders(d->path, false, err);
     if (status != PI_OK) return status;
     pi_error why = {.status = PI_ERR_IO};
     os_file lock = take_lock(d, &why);

@@ -253,20 +253,6 @@ static bool hub_ref_path(const char *hub, const char *repo, const char *ref,
            fits(snprintf(path, OS_PATH_MAX, "%s/refs/%s", folder, ref));
 }
 
-pi_status hub_make_folders(const char *path, pi_error *err) {
-    char folder[OS_PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        int problem = os_folder_create(folder);
-        if (problem && problem != EEXIST)
-            return error_set_errno(err, problem, "cannot make the folder for models: %.300s",
-                                   folder);
-        *slash = '/';
-    }
-    return PI_OK;
-}
-
 bool hub_read_ref(const char *hub, const char *repo, const char *ref, char commit[HUB_COMMIT + 1]) {
     enum { MOST = 256 };
     char path[OS_PATH_MAX], *text = NULL;
@@ -285,7 +271,7 @@ pi_status hub_write_ref(const char *hub, const char *repo, const char *ref, cons
     if (hub_read_ref(hub, repo, ref, now) && strcmp(now, commit) == 0) return PI_OK;
     if (!hub_ref_path(hub, repo, ref, path))
         return error_set(err, PI_ERR_ARG, "path is too long: %.200s", hub);
-    pi_status status = hub_make_folders(path, err);
+    pi_status status = file_create_folders(path, false, err);
     if (status == PI_OK) status = file_writer_open(path, &w, err);
     if (status == PI_OK) status = file_writer_write(w, commit, strlen(commit), err);
     if (status == PI_OK) return file_writer_commit(w, err);
@@ -299,7 +285,7 @@ pi_status hub_link(const char *hub, const char *repo, const char *commit, const 
     if (!hub_snapshot_path(hub, repo, commit, file, path) || !hub_blob_path(hub, repo, etag, blob))
         return error_set(err, PI_ERR_ARG, "path is too long: %.200s", hub);
     if (file_exists(path)) return PI_OK;
-    pi_status status = hub_make_folders(path, err);
+    pi_status status = file_create_folders(path, false, err);
     if (status != PI_OK) return status;
     int n = snprintf(target, sizeof target, "../../");
     for (const char *c = file; *c; c++)

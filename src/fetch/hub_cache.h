@@ -50,8 +50,6 @@ bool hub_lock_path(const char *hub, const char *repo, const char *etag, char pat
 bool hub_snapshot_path(const char *hub, const char *repo, const char *commit, const char *file,
                        char path[OS_PATH_MAX]);
 
-/* Makes the folders above `path`. */
-pi_status hub_make_folders(const char *path, pi_error *err);
 /* The commit of a branch or tag as last seen. */
 bool hub_read_ref(const char *hub, const char *repo, const char *ref, char commit[HUB_COMMIT + 1]);
 pi_status hub_write_ref(const char *hub, const char *repo, const char *ref, const char *commit,

@@ -16,7 +16,7 @@
 #endif
 
 #ifndef GPU_INSTALL_FOLDER
-#error "GPU_INSTALL_FOLDER and GPU_INSTALL_LIBDIR are set by the build"
+#error "GPU_INSTALL_FOLDER, GPU_INSTALL_LIBDIR and GPU_MODULE_SUFFIX are set by the build"
 #endif
 
 const gpu_backend_row *gpu_backend_at(int i) {
@@ -76,7 +76,8 @@ static pi_status open_file(const char *path, const char *name, gpu_library *out,
 static pi_status try_folder(const char *folder, const char *below, const char *name,
                             gpu_library *out, bool *found, pi_error *err) {
     char path[OS_PATH_MAX];
-    int n = snprintf(path, sizeof path, "%s%s/libpowerinfer_%s.so", folder, below, name);
+    int n = snprintf(path, sizeof path, "%s%s/libpowerinfer_%s" GPU_MODULE_SUFFIX, folder, below,
+                     name);
     if (n < 0 || (size_t)n >= sizeof path || !file_exists(path)) return PI_ERR_NOT_FOUND;
     *found = true;
     return open_file(path, name, out, err);
@@ -97,8 +98,8 @@ pi_status gpu_library_open(const char *name, const char *folder, gpu_library *ou
         pi_status status = try_folder(folder, "", name, out, &found, err);
         if (found) return status;
         return error_set(err, PI_ERR_NOT_FOUND,
-                         "no backend %s: %.200s: there is no libpowerinfer_%s.so", name, folder,
-                         name);
+                         "no backend %s: %.200s: there is no libpowerinfer_%s" GPU_MODULE_SUFFIX,
+                         name, folder, name);
     }
     char near[2][OS_PATH_MAX];
     bool known[2] = {dynlib_program_folder(near[0], sizeof near[0]),
@@ -114,7 +115,8 @@ pi_status gpu_library_open(const char *name, const char *folder, gpu_library *ou
     const gpu_backend_row *row = gpu_backend_find(name);
     if (row && !row->built) return error_set(err, PI_ERR_NOT_FOUND, "built without %s", row->title);
     return error_set(err, PI_ERR_NOT_FOUND,
-                     "no backend %s: libpowerinfer_%s.so is neither next to the program nor in %s",
+                     "no backend %s: libpowerinfer_%s" GPU_MODULE_SUFFIX
+                     " is neither next to the program nor in %s",
                      name, name, GPU_INSTALL_FOLDER);
 }
 

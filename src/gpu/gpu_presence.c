@@ -17,13 +17,21 @@ enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 };
 
 typedef struct vendor_row {
     const char *backend, *vendor;
-    const char *driver; /* exists when the kernel driver is loaded */
+    const char *driver; /* exists when the kernel driver is loaded; NULL: the library shows it */
     const char *version, *gpus, *node;
     const char *libraries[4]; /* the first that is there; NULL after the last */
     const char *package;      /* that has the library */
     const char *access;       /* how users get access to the node */
 } vendor_row;
 
+#if defined(_WIN32) /* the driver has no files that programs look at, only libraries */
+static const vendor_row vendors[] = {
+    {.backend = "cuda", .vendor = "NVIDIA", .libraries = {"nvcuda.dll"}},
+    {.backend = "hip",
+     .vendor = "AMD",
+     .libraries = {"amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"}},
+};
+#else
 static const vendor_row vendors[] = {
     {.backend = "cuda",
      .vendor = "NVIDIA",
@@ -44,6 +52,7 @@ static const vendor_row vendors[] = {
      .package = "ROCm's HIP runtime, such as Debian's libamdhip64-5",
      .access = "add your user to the groups render and video, and log in again"},
 };
+#endif
 
 /* GPUs of Windows in WSL, where NVIDIA's driver has no files in /proc. */
 static const char windows_node[] = "/dev/dxg";
@@ -136,6 +145,13 @@ void gpu_presence_find(const char *root, const gpu_backend_row *row, gpu_presenc
     *out = (gpu_presence){.n_gpus = -1};
     if (!v) return;
     out->vendor = v->vendor;
+    if (!v->driver) {
+        out->library = v->libraries[0];
+        find_library(root, v, out);
+        out->driver = !out->library_missing;
+        if (!out->driver) out->n_failures = 0; /* this machine has no such GPU */
+        return;
+    }
     out->driver = exists(root, v->driver);
     out->node = v->node;
     if (!out->driver && strcmp(v->backend, "cuda") == 0 && exists(root, windows_node)) {

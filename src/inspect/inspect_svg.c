@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "file.h"
 #include "svg.h"
 
 enum {
@@ -314,10 +315,9 @@ static void describe(const inspect_summary *s, char text[TEXT_BYTES]) {
 
 static void draw_title(svg *out, const gguf_file *f, const inspect_summary *s) {
     enum { SHOWN = 80 };
-    const char *path = gguf_path(f), *slash = strrchr(path, '/');
     gguf_string name = s->name;
     if (!name.n_bytes) {
-        name.data = slash ? slash + 1 : path;
+        name.data = file_name(gguf_path(f));
         name.n_bytes = strlen(name.data);
     }
     if (name.n_bytes > SHOWN) name.n_bytes = SHOWN;

@@ -240,8 +240,7 @@ static pi_status predict_memory(place_job *j, pi_error *err) {
 
 static const char *name_of(const model *m, const char *path) {
     if (m->name[0]) return m->name;
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+    return file_name(path);
 }
 
 static void print_reason(void *out, const char *text) {

@@ -7,7 +7,6 @@
 #include "cpu_features.h"
 #include "file.h"
 #include "json_writer.h"
-#include "os_text.h"
 #include "trace_tool.h"
 
 /* Numbers of the processes in the file. */
@@ -94,9 +93,14 @@ static void put_ubatches(json_writer *w, const engine_trace *t) {
     }
 }
 
-static void put_all(const engine_trace *t, FILE *file) {
+static bool write_piece(void *user, const char *data, size_t n_bytes) {
+    return file_writer_write(user, data, n_bytes, NULL) == PI_OK;
+}
+
+/* False: writing failed. */
+static bool put_all(const engine_trace *t, file_writer *file) {
     json_writer w;
-    json_begin(&w, file);
+    json_begin_into(&w, write_piece, file, false);
     json_put_object(&w, NULL);
     json_put_text(&w, "displayTimeUnit", "ns");
     json_put_object(&w, "otherData");
@@ -108,23 +112,14 @@ static void put_all(const engine_trace *t, FILE *file) {
     for (int row = 0; row < t->n_threads + t->n_gpus; row++) put_row(&w, t, row);
     json_end_array(&w);
     json_end_object(&w);
-}
-
-static bool write_piece(void *user, const char *data, size_t n_bytes) {
-    return file_writer_write(user, data, n_bytes, NULL) == PI_OK;
+    return !w.failed;
 }
 
 pi_status trace_write(const engine_trace *t, const char *path, pi_error *err) {
     file_writer *w;
     pi_status status = file_writer_open(path, &w, err);
     if (status != PI_OK) return status;
-    FILE *file = os_stream_open(write_piece, w);
-    bool written = file != NULL;
-    if (file) {
-        put_all(t, file);
-        written = os_stream_close(file);
-    }
-    if (written) return file_writer_commit(w, err);
+    if (put_all(t, w)) return file_writer_commit(w, err);
     file_writer_abort(w);
     return error_set(err, PI_ERR_IO, "cannot write file: %s: is the disk full?", path);
 }

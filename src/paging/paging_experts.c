@@ -38,7 +38,7 @@ enum {
 
 typedef struct expert_block {
     int32_t slot;        /* slot of the block's class; -1: not in memory */
-    atomic_long rows;    /* rows still to be used in this step; 0: evictable; < 0: the block has a
+    atomic_llong rows;   /* rows still to be used in this step; 0: evictable; < 0: the block has a
                             slot, but is not requested yet */
     atomic_size_t left;  /* bytes that have not arrived */
     float score;         /* uses, halved over time, as of ubatch `last` */
@@ -440,7 +440,7 @@ static void give_slots(paging *g) {
     }
     send_batch(g, &batch);
     for (int i = first; i < next; i++) { /* from now on threads may wait for these blocks */
-        atomic_long *rows = &x->blocks[x->order[i]].rows;
+        atomic_llong *rows = &x->blocks[x->order[i]].rows;
         atomic_store_explicit(rows, -atomic_load_explicit(rows, memory_order_relaxed),
                               memory_order_release);
     }

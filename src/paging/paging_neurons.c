@@ -59,8 +59,8 @@ typedef struct neuron_slot {
 /* Layers with bundles of one size. */
 typedef struct neuron_class {
     size_t stride;
-    int64_t whole_rows;    /* this number of rows fills whole pages */
-    int64_t n_rows;        /* rows of all layers, each padded to whole pages */
+    int64_t whole_rows;    /* this number of rows fills whole mapping units */
+    int64_t n_rows;        /* rows of all layers, each padded to whole units */
     int64_t most_rows;     /* maximum over layers */
     bool picks, needs_all; /* true for some layer */
     uint8_t *base;
@@ -95,6 +95,17 @@ struct paging_neurons {
     atomic_int ahead_layer;
 };
 
+/* Parts of reserved addresses begin at multiples of this number of bytes. */
+static size_t mapping_unit(void) {
+    size_t unit = os_shared_unit();
+    return unit > PAGING_PAGE ? unit : PAGING_PAGE;
+}
+
+static size_t to_units(size_t n_bytes) {
+    size_t unit = mapping_unit();
+    return (n_bytes + unit - 1) / unit * unit;
+}
+
 static int64_t whole_rows(const neuron_class *s, int64_t n) {
     return (n + s->whole_rows - 1) / s->whole_rows * s->whole_rows;
 }
@@ -109,14 +120,14 @@ bool paging_is_bundled(const paging *g, const plan_step *s) {
 static int class_for(paging_neurons *x, size_t stride) {
     for (int i = 0; i < x->n_classes; i++)
         if (x->classes[i].stride == stride) return i;
-    size_t page = PAGING_PAGE, rest = stride; /* greatest common divisor */
+    size_t common = mapping_unit(), rest = stride; /* greatest common divisor */
     while (rest) {
-        size_t next = page % rest;
-        page = rest;
+        size_t next = common % rest;
+        common = rest;
         rest = next;
     }
     x->classes[x->n_classes] = (neuron_class){.stride = stride,
-                                              .whole_rows = (int64_t)(PAGING_PAGE / page),
+                                              .whole_rows = (int64_t)(mapping_unit() / common),
                                               .memory = OS_SHARED_NONE,
                                               .floor = least_floor};
     return x->n_classes++;
@@ -232,7 +243,7 @@ static int stages_of(const neuron_class *s) {
 }
 
 static uint64_t least_of(const neuron_class *s) {
-    return (uint64_t)stages_of(s) * paging_to_pages((size_t)s->most_rows * s->stride);
+    return (uint64_t)stages_of(s) * to_units((size_t)s->most_rows * s->stride);
 }
 
 static uint64_t all_of(const neuron_class *s) {
@@ -255,7 +266,7 @@ uint64_t paging_neurons_all(const paging_neurons *x) {
     return n;
 }
 
-/* Number of neurons of a layer with at least this frequency, in whole pages; without frequencies,
+/* Number of neurons of a layer with at least this frequency, in whole units; without frequencies,
  * an equal fraction of every layer. */
 static int64_t hot_rows(const paging *g, int layer, const neuron_class *s, double cold) {
     const neuron_layer *l = &g->neurons->layers[layer];
@@ -283,7 +294,7 @@ static uint64_t try_prefixes(paging *g, int size, double cold, size_t *stage) {
         neuron_layer *l = &x->layers[i];
         if (!l->from || l->size != size) continue;
         l->n_hot = hot_rows(g, i, s, cold);
-        size_t rest = paging_to_pages((size_t)(l->n - l->n_hot) * s->stride);
+        size_t rest = to_units((size_t)(l->n - l->n_hot) * s->stride);
         hot += paging_to_pages((size_t)l->n_hot * s->stride);
         if (rest > *stage) *stage = rest;
     }
@@ -318,6 +329,12 @@ static void choose_prefixes(paging *g, int size, uint64_t room) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* Gives the hot prefix of a layer memory. False: no memory. */
+static bool commit_prefix(const neuron_class *s, const neuron_layer *l) {
+    size_t n = paging_to_pages((size_t)l->n_hot * s->stride);
+    return n == 0 || os_memory_commit(s->base + (size_t)l->row * s->stride, n) == 0;
+}
+
 /* Maps the other neurons of a layer to a stage. False: no memory. */
 static bool map_rest(const neuron_class *s, const neuron_layer *l, int turn) {
     size_t n = paging_to_pages((size_t)(l->n - l->n_hot) * s->stride);
@@ -350,10 +367,14 @@ static pi_status map_class(paging *g, int size, uint64_t room, pi_error *err) {
     s->base = base;
     for (int64_t i = 0; i < s->n_slots; i++) s->slots[i].layer = -1;
     os_memory_use_huge_pages(base, (size_t)s->n_rows * s->stride);
+    bool ok = true;
+    for (int i = 0; i < x->n_layer && ok; i++)
+        if (x->layers[i].from && x->layers[i].size == size) ok = commit_prefix(s, &x->layers[i]);
+    if (!ok) return error_nomem(err, (size_t)hot, "neurons");
     if (shared == 0) return PI_OK;
     s->memory = os_shared_create(shared);
-    bool ok = s->memory != OS_SHARED_NONE &&
-              os_shared_map(s->memory, 0, s->base + (size_t)s->slot_row * s->stride, shared) == 0;
+    ok = s->memory != OS_SHARED_NONE &&
+         os_shared_map(s->memory, 0, s->base + (size_t)s->slot_row * s->stride, shared) == 0;
     for (int i = 0; i < x->n_layer && ok; i++)
         if (x->layers[i].from && x->layers[i].size == size)
             ok = map_rest(s, &x->layers[i], turn++ % 2);

@@ -8,7 +8,6 @@
  * Without "gpu" the machine has no GPU; overlaps: kernels of a program overlap. With "sync_us" and
  * without "bus_gbps" the time of an exchange does not depend on its bytes. Unknown keys are errors,
  * so that a misspelt key is not silently ignored. */
-#include <errno.h>
 #include <string.h>
 
 #include "cpu_features.h"
@@ -16,7 +15,6 @@
 #include "json.h"
 #include "json_writer.h"
 #include "mem.h"
-#include "os_file.h"
 #include "os_text.h"
 #include "place_profile.h"
 
@@ -125,10 +123,7 @@ static pi_status read_machine(const json_node *root, const char *path, place_mac
         return error_set(err, PI_ERR_FORMAT, "invalid value: %s: shared must be true or false",
                          path);
     m->has_gpu = json_kind_of(gpu) == JSON_OBJECT;
-    if (!json_as_string(json_get(root, "name"), &name, &n_name)) {
-        const char *slash = strrchr(path, '/');
-        name = slash ? slash + 1 : path;
-    }
+    if (!json_as_string(json_get(root, "name"), &name, &n_name)) name = file_name(path);
     snprintf(m->name, sizeof m->name, "%s", name);
     status = read_device(json_get(root, "cpu"), "cpu", &m->device[SIDE_CPU], m, err);
     if (status == PI_OK && m->has_gpu)
@@ -184,27 +179,11 @@ static bool describe(const place_machine *m, os_text *out) {
     return os_text_close(out);
 }
 
-/* Creates missing folders in `path`. */
-static pi_status make_folders(const char *path, pi_error *err) {
-    char folder[4096];
-    if (strlen(path) >= sizeof folder)
-        return error_set(err, PI_ERR_ARG, "path is too long: cache: give a shorter one");
-    memcpy(folder, path, strlen(path) + 1);
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        int problem = os_folder_create(folder);
-        if (problem && problem != EEXIST)
-            return error_set_errno(err, problem, "cannot make folder %.200s", folder);
-        *slash = '/';
-    }
-    return PI_OK;
-}
-
 pi_status place_profile_write(const char *path, const place_machine *m, pi_error *err) {
     file_writer *w = NULL;
     os_text t;
     pi_status status = describe(m, &t) ? PI_OK : error_nomem(err, t.n, "what was measured");
-    if (status == PI_OK) status = make_folders(path, err);
+    if (status == PI_OK) status = file_create_folders(path, false, err);
     if (status == PI_OK) status = file_writer_open(path, &w, err);
     if (status == PI_OK) status = file_writer_write(w, t.text, t.n, err);
     mem_free(t.text);

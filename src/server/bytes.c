@@ -1,10 +1,12 @@
 /* bytes.c: growing buffers, and JSON written into them. */
 #include "bytes.h"
 
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "mem.h"
-#include "os_text.h"
 
 bool bytes_append(bytes *b, const void *data, size_t n) {
     size_t need;
@@ -30,23 +32,31 @@ void bytes_free(bytes *b) {
     *b = (bytes){0};
 }
 
+bool bytes_print(bytes *b, const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    assert(n >= 0 && (size_t)n < sizeof text);
+    return bytes_append(b, text, (size_t)n);
+}
+
 static bool write_piece(void *user, const char *data, size_t n) {
     return bytes_append(user, data, n);
 }
 
-FILE *bytes_stream(bytes *b) {
-    return os_stream_open(write_piece, b);
-}
-
+/* Most documents fit into the first piece of memory. */
 bool bytes_json_begin(bytes_json *j, bytes *b) {
-    j->file = bytes_stream(b);
-    if (!j->file) return false;
-    json_begin_compact(&j->writer, j->file);
-    return true;
+    enum { FIRST = 512 };
+    size_t need;
+    json_begin_into(&j->writer, write_piece, b, true);
+    return size_add(b->used, FIRST, &need) &&
+           mem_grow((void **)&b->data, &b->capacity, need, 1, BYTES_MAX);
 }
 
 bool bytes_json_end(bytes_json *j) {
-    return os_stream_close(j->file);
+    return !j->writer.failed;
 }
 
 static void put_container(json_writer *w, const char *key, const json_node *node) {

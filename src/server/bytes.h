@@ -1,5 +1,4 @@
-/* bytes.h: a growing buffer, and a stream that writes JSON into the buffer. One thread at a
- * time. */
+/* bytes.h: a growing buffer, and JSON written into it. One thread at a time. */
 #ifndef SERVER_BYTES_H
 #define SERVER_BYTES_H
 
@@ -31,13 +30,12 @@ void bytes_remove_front(bytes *b, size_t n); /* removes the first n <= used byte
 /* accepts a zeroed buffer; the buffer is empty afterwards */
 void bytes_free(bytes *b);
 
-/* Returns a stream that appends to the buffer; the caller closes it. NULL: out of memory. */
-FILE *bytes_stream(bytes *b);
+/* Appends formatted text of less than 1 KiB. False as bytes_append. */
+bool bytes_print(bytes *b, const char *format, ...) BASE_PRINTF(2, 3);
 
 /* Appends a JSON document to a buffer: call begin, the functions of json_writer.h, then end. */
 typedef struct bytes_json {
     json_writer writer;
-    FILE *file;
 } bytes_json;
 
 /* False: out of memory; then bytes_json_end must not be called. */

@@ -7,7 +7,6 @@
 
 #include "clock.h"
 #include "mem.h"
-#include "os_text.h"
 #include "rng.h"
 
 enum { MAX_CHOICES = 128, STREAM_BLOCK = 16 << 10 };
@@ -42,7 +41,6 @@ static void free_call(server_call *c) {
     params_free(&c->params);
     pi_grammar_free(c->grammar);
     json_free(c->tools);
-    if (c->events) (void)os_stream_close(c->events);
     bytes_free(&c->out);
     mem_free(c->choices);
     registry_touch(c->server->registry, c->served->index); /* a stream ends after its request */
@@ -68,8 +66,7 @@ server_call *call_create(exchange *x, const dialect *d, const char *id, params *
                        .created = (int64_t)time(NULL)};
     os_condition_init(&c->news);
     c->choices = mem_calloc(MAX_CHOICES, sizeof *c->choices);
-    c->events = bytes_stream(&c->out);
-    if (!c->choices || !c->events) {
+    if (!c->choices) {
         free_call(c);
         return NULL;
     }
@@ -294,14 +291,14 @@ json_writer *call_event(server_call *c, const char *name) {
         call_put(c, "\n");
     }
     if (!c->dialect->lines) call_put(c, "data: ");
-    json_begin_compact(&c->event, c->events);
-    json_put_object(&c->event, NULL);
-    return &c->event;
+    if (!bytes_json_begin(&c->event, &c->out)) c->broken = true;
+    json_put_object(&c->event.writer, NULL);
+    return &c->event.writer;
 }
 
 void call_event_end(server_call *c) {
-    json_end_object(&c->event);
-    if (!os_stream_flush(c->events)) c->broken = true;
+    json_end_object(&c->event.writer);
+    if (!bytes_json_end(&c->event)) c->broken = true;
     call_put(c, c->dialect->lines ? "\n" : "\n\n");
 }
 

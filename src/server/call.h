@@ -76,8 +76,7 @@ struct server_call {
     size_t n_sent;
     uint64_t n_events;
     bool finished, broken; /* the stream is complete; writing failed */
-    FILE *events;          /* stream that appends to `out` */
-    json_writer event;
+    bytes_json event;      /* appended to `out` */
 };
 
 /* Creates a call for a request whose params have been read, and takes ownership of params. NULL:

@@ -94,7 +94,7 @@ void http_label_sequence(const exchange *x, sequence *q) {
     q->account = x->key + 1;
     q->priority = (int32_t)x->priority;
     q->deadline = isfinite(x->deadline) ? x->deadline : 0;
-    q->fd = info ? info->connect_fd : -1;
+    q->fd = info ? (os_socket)info->connect_fd : OS_SOCKET_NONE;
 }
 
 enum MHD_Result http_send(exchange *x, unsigned status, struct MHD_Response *response) {

@@ -23,7 +23,7 @@ enum { HTTP_MAX_PATH = 256, HTTP_MAX_ID = 128 };
 
 /* An open connection, in a list of the server. */
 typedef struct http_client {
-    int fd;
+    os_socket fd;
     double deadline; /* clock_seconds by which the request must be complete; 0: it is complete */
     struct http_client *next, *previous;
 } http_client;

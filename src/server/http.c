@@ -177,7 +177,7 @@ void http_connection(void *user, struct MHD_Connection *connection, void **socke
         c = mem_calloc(1, sizeof *c);
         *socket_state = c;
         if (!c) return;
-        c->fd = info ? info->connect_fd : -1;
+        c->fd = info ? (os_socket)info->connect_fd : OS_SOCKET_NONE;
         c->deadline = clock_seconds() + s->options.read_seconds;
         os_mutex_lock(&s->clients_lock);
         c->next = s->clients;

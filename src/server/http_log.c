@@ -18,13 +18,12 @@ void http_choose_id(exchange *x) {
 }
 
 static void put_time(json_writer *w, const char *key) {
-    struct timespec now;
+    const int64_t ns = clock_unix_ns();
     struct tm utc = {.tm_mday = 1};
     char text[32], whole[48];
-    timespec_get(&now, TIME_UTC);
-    clock_utc_time(now.tv_sec, &utc);
+    clock_utc_time((time_t)(ns / 1000000000), &utc);
     strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(whole, sizeof whole, "%s.%03ldZ", text, now.tv_nsec / 1000000);
+    snprintf(whole, sizeof whole, "%s.%03dZ", text, (int)(ns / 1000000 % 1000));
     json_put_text(w, key, whole);
 }
 

@@ -8,7 +8,6 @@
 #include "clock.h"
 #include "log.h"
 #include "mem.h"
-#include "os_socket.h"
 
 /* Seconds between two looks at the socket of a client that waits for a model. */
 #define WATCH_SECONDS 0.1
@@ -300,8 +299,8 @@ static void run(void *arg) {
 
 /* ---- functions for other threads ------------------------------------------------------------- */
 
-acquire_result registry_acquire(registry *r, int index, int fd, double deadline, served_model **out,
-                                pi_error *err) {
+acquire_result registry_acquire(registry *r, int index, os_socket fd, double deadline,
+                                served_model **out, pi_error *err) {
     entry *e = &r->entries[index];
     waiter w = {.served = NULL};
     acquire_result result = ACQUIRE_OK;
@@ -324,11 +323,10 @@ acquire_result registry_acquire(registry *r, int index, int fd, double deadline,
         e->n_waiting++;
         want(r, e);
         while (!w.done && result == ACQUIRE_OK) {
-            const os_socket socket = fd;
             bool closed = false;
             os_condition_wait_until(&r->changed, &r->lock, clock_seconds() + WATCH_SECONDS);
             if (w.done) break;
-            if (fd >= 0) os_sockets_find_closed(&socket, 1, &closed);
+            if (fd != OS_SOCKET_NONE) os_sockets_find_closed(&fd, 1, &closed);
             if (closed) result = ACQUIRE_GONE;
             if (r->stopping) result = ACQUIRE_STOPPED;
             if (clock_seconds() > deadline) result = ACQUIRE_TIMEOUT;

@@ -9,6 +9,7 @@
 #ifndef SERVER_REGISTRY_H
 #define SERVER_REGISTRY_H
 
+#include "os_socket.h"
 #include "served.h"
 
 typedef struct registry registry;
@@ -41,9 +42,9 @@ typedef enum acquire_result {
 } acquire_result;
 
 /* Returns a reference to a model, which is loaded first if necessary. fd: the client's socket,
- * which is watched for a disconnect; -1: none. deadline: clock_seconds. */
-acquire_result registry_acquire(registry *r, int index, int fd, double deadline, served_model **out,
-                                pi_error *err);
+ * which is watched for a disconnect; OS_SOCKET_NONE: none. deadline: clock_seconds. */
+acquire_result registry_acquire(registry *r, int index, os_socket fd, double deadline,
+                                served_model **out, pi_error *err);
 /* Returns a reference to a loaded model, without counting as a use of it; NULL: not loaded. */
 served_model *registry_peek(registry *r, int index);
 void registry_retain(registry *r, served_model *m); /* the caller holds a reference already */

@@ -5,7 +5,6 @@
 
 #include "dialects.h"
 #include "mem.h"
-#include "os_text.h"
 
 /* What the metrics of one model are made of. */
 typedef struct model_metrics {
@@ -15,7 +14,8 @@ typedef struct model_metrics {
 } model_metrics;
 
 typedef struct metrics {
-    FILE *file;
+    bytes text;
+    bool failed;
     const char *prefix;          /* of all names */
     const model_metrics *models; /* [n] */
     int n;
@@ -189,9 +189,9 @@ static const struct {
      offsetof(model_metrics, stats.token_seconds)},
 };
 
-static void put_head(const metrics *m, const char *name, const char *type, const char *help) {
-    fprintf(m->file, "# HELP %s%s %s\n# TYPE %s%s %s\n", m->prefix, name, help, m->prefix, name,
-            type);
+static void put_head(metrics *m, const char *name, const char *type, const char *help) {
+    m->failed |= !bytes_print(&m->text, "# HELP %s%s %s\n# TYPE %s%s %s\n", m->prefix, name, help,
+                              m->prefix, name, type);
 }
 
 static double value_at(const model_metrics *model, value_place place) {
@@ -213,35 +213,36 @@ static double value_at(const model_metrics *model, value_place place) {
     return d;
 }
 
-static void put_metric(const metrics *m, const metric *row) {
+static void put_metric(metrics *m, const metric *row) {
     put_head(m, row->name, row->type, row->help);
     for (int i = 0; i < m->n; i++) {
         const model_metrics *model = &m->models[i];
         const double divisor = row->divided ? value_at(model, row->divisor) : 1;
         const double value = divisor > 0 ? value_at(model, row->value) / divisor : 0;
         const bool labelled = model->label[0];
-        fprintf(m->file, "%s%s%s%s%s %.17g\n", m->prefix, row->name, labelled ? "{" : "",
-                model->label, labelled ? "}" : "", value);
+        m->failed |= !bytes_print(&m->text, "%s%s%s%s%s %.17g\n", m->prefix, row->name,
+                                  labelled ? "{" : "", model->label, labelled ? "}" : "", value);
     }
 }
 
 /* label: of the model, or "". */
-static void put_histogram(const metrics *m, const char *name, const char *label,
-                          const histogram *h) {
+static void put_histogram(metrics *m, const char *name, const char *label, const histogram *h) {
     const char *comma = *label ? "," : "", *open = *label ? "{" : "", *close = *label ? "}" : "";
     uint64_t n = 0;
     for (int i = 0; i <= HISTOGRAM_BOUNDS; i++) {
         char bound[32] = "+Inf";
         if (i < HISTOGRAM_BOUNDS) snprintf(bound, sizeof bound, "%g", histogram_bounds[i]);
         n += h->counts[i];
-        fprintf(m->file, "%s%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n", m->prefix, name, label, comma,
-                bound, n);
+        m->failed |= !bytes_print(&m->text, "%s%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n", m->prefix,
+                                  name, label, comma, bound, n);
     }
-    fprintf(m->file, "%s%s_sum%s%s%s %.17g\n", m->prefix, name, open, label, close, h->sum);
-    fprintf(m->file, "%s%s_count%s%s%s %" PRIu64 "\n", m->prefix, name, open, label, close, n);
+    m->failed |= !bytes_print(&m->text, "%s%s_sum%s%s%s %.17g\n", m->prefix, name, open, label,
+                              close, h->sum);
+    m->failed |= !bytes_print(&m->text, "%s%s_count%s%s%s %" PRIu64 "\n", m->prefix, name, open,
+                              label, close, n);
 }
 
-static void put_all(const metrics *m, const histogram *request_seconds) {
+static void put_all(metrics *m, const histogram *request_seconds) {
     static const char duration[] = "e2e_request_latency_seconds";
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) put_metric(m, &all[i]);
     for (size_t i = 0; i < sizeof histograms / sizeof *histograms; i++) {
@@ -266,14 +267,9 @@ static void write_label(const char *name, char *buf, size_t n_buf) {
 enum MHD_Result route_metrics(exchange *x) {
     server *s = x->server;
     const int n = registry_count(s->registry);
-    bytes body = {0};
     model_metrics *models = mem_calloc((size_t)n, sizeof *models);
-    FILE *f = models ? bytes_stream(&body) : NULL;
-    if (!f) {
-        mem_free(models);
-        return http_reply_error(x, 500, "out of memory");
-    }
-    metrics m = {.file = f, .prefix = s->options.metrics_prefix, .models = models};
+    if (!models) return http_reply_error(x, 500, "out of memory");
+    metrics m = {.prefix = s->options.metrics_prefix, .models = models};
     for (int i = 0; i < n; i++) {
         served_model *served = registry_peek(s->registry, i);
         model_metrics *model = &models[m.n];
@@ -290,7 +286,7 @@ enum MHD_Result route_metrics(exchange *x) {
     os_mutex_unlock(&s->clients_lock);
     put_all(&m, &request_seconds);
     mem_free(models);
-    if (os_stream_close(f)) return http_reply_text(x, 200, "text/plain; version=0.0.4", &body);
-    bytes_free(&body);
+    if (!m.failed) return http_reply_text(x, 200, "text/plain; version=0.0.4", &m.text);
+    bytes_free(&m.text);
     return http_reply_error(x, 500, "out of memory");
 }

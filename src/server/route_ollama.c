@@ -13,13 +13,13 @@
 static const char api_version[] = "0.12.0";
 
 void ollama_put_time(json_writer *w, const char *key, int64_t unix_seconds) {
-    struct timespec now = {.tv_sec = (time_t)unix_seconds};
+    const int64_t second = 1000000000; /* ns */
+    const int64_t now = unix_seconds ? unix_seconds * second : clock_unix_ns();
     struct tm utc = {.tm_mday = 1};
     char text[64], whole[96];
-    if (unix_seconds == 0) timespec_get(&now, TIME_UTC);
-    clock_utc_time(now.tv_sec, &utc);
+    clock_utc_time((time_t)(now / second), &utc);
     strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(whole, sizeof whole, "%s.%06ldZ", text, now.tv_nsec / 1000);
+    snprintf(whole, sizeof whole, "%s.%06dZ", text, (int)(now % second / 1000));
     json_put_text(w, key, whole);
 }
 

@@ -136,7 +136,7 @@ static void drop_queued(scheduler *s, finish_reason (*why)(const sequence *q)) {
 /* ---- clients that have left ------------------------------------------------------------------ */
 
 static int watch(scheduler *s, sequence *q, int n) {
-    if (q->abandoned || q->fd < 0) return n;
+    if (q->abandoned || q->fd == OS_SOCKET_NONE) return n;
     s->watched[n] = q->fd;
     s->watchers[n] = q;
     return n + 1;

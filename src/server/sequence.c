@@ -14,7 +14,7 @@ sequence *sequence_create(void) {
         q->n_top = -1;
         q->max_tokens = -1;
         q->max_draft = -1;
-        q->fd = -1;
+        q->fd = OS_SOCKET_NONE;
         q->references = 1;
     }
     return q;

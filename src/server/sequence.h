@@ -12,6 +12,7 @@
 
 #include "bytes.h"
 #include "neurons.h"
+#include "os_socket.h"
 #include "os_thread.h"
 #include "powerinfer_generation.h"
 
@@ -77,7 +78,7 @@ typedef struct sequence {
     int account;        /* whose share of the slots it takes; 0: requests without a key */
     int32_t priority;   /* lower numbers start first */
     double deadline;    /* clock_seconds after which the text ends; 0: none */
-    int fd;             /* the client's socket, watched for a disconnect; -1: none */
+    os_socket fd;       /* the client's socket, watched for a disconnect; OS_SOCKET_NONE */
     os_condition *news; /* signalled when a field below has changed */
     struct sequence *next; /* next in the queue */
 

@@ -126,7 +126,7 @@ void server_tick(server *s) {
     double now = clock_seconds();
     os_mutex_lock(&s->clients_lock);
     for (http_client *c = s->clients; c; c = c->next) {
-        if (c->deadline > 0 && now > c->deadline && c->fd >= 0) os_socket_end(c->fd);
+        if (c->deadline > 0 && now > c->deadline && c->fd != OS_SOCKET_NONE) os_socket_end(c->fd);
     }
     os_mutex_unlock(&s->clients_lock);
 }
@@ -148,7 +148,7 @@ static void wait_for_answers(server *s) {
 void server_stop(server *s, double seconds) {
     if (!s) return;
     if (s->daemon) {
-        os_socket listener = MHD_quiesce_daemon(s->daemon);
+        os_socket listener = (os_socket)MHD_quiesce_daemon(s->daemon);
         if (listener != OS_SOCKET_NONE) os_socket_close(listener);
     }
     if (s->registry) registry_stop(s->registry, seconds);

@@ -42,12 +42,25 @@ static os_file open_below(const char *folder, const char *name, char path[OS_PAT
     int n = snprintf(whole, sizeof whole, "%s%s", root, name);
     if (n < 0 || (size_t)n >= sizeof whole || !os_path_real(whole, path)) return OS_FILE_NONE;
     size_t n_root = strcmp(root, "/") == 0 ? 0 : strlen(root);
-    if (strncmp(path, root, n_root) != 0 || (path[n_root] != '/' && path[n_root]))
+    if (strncmp(path, root, n_root) != 0 || (path[n_root] && !os_path_separates(path[n_root])))
         return OS_FILE_NONE;
     if (os_file_open(path, OS_READ | OS_NO_FOLLOW | OS_NO_WAIT, &f) != 0) return OS_FILE_NONE;
     if (os_file_info(f, info) == 0) return f;
     os_file_close(f);
     return OS_FILE_NONE;
+}
+
+static ssize_t read_piece(void *user, uint64_t at, char *buf, size_t n_buf) {
+    const os_file *f = user;
+    size_t n;
+    if (os_file_read_at(*f, buf, n_buf, at, &n) != 0) return MHD_CONTENT_READER_END_WITH_ERROR;
+    return n ? (ssize_t)n : MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+static void close_file(void *user) {
+    const os_file *f = user;
+    os_file_close(*f);
+    mem_free(user);
 }
 
 enum MHD_Result static_files_reply(exchange *x) {
@@ -65,11 +78,17 @@ enum MHD_Result static_files_reply(exchange *x) {
         f = OS_FILE_NONE;
     }
     if (f == OS_FILE_NONE) return http_reply_error(x, 404, "there is no %s", x->path);
-    struct MHD_Response *response = MHD_create_response_from_fd64(info.size, (int)f);
+    enum { PIECE = 64 << 10 }; /* bytes of a read */
+    os_file *owned = mem_alloc(sizeof *owned);
+    struct MHD_Response *response = owned ? MHD_create_response_from_callback(
+                                                info.size, PIECE, read_piece, owned, close_file)
+                                          : NULL;
     if (!response) {
         os_file_close(f);
+        mem_free(owned);
         return MHD_NO;
     }
+    *owned = f;
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type_of(path));
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     return http_send(x, 200, response);

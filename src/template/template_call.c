@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "clock.h"
 #include "template_eval.h"
 
 tpl_function tpl_find_in(const tpl_entry_point *table, const char *name, size_t n) {
@@ -90,7 +91,7 @@ static tpl_value global_strftime(tpl *t, tpl_value self, const tpl_args *args) {
     pattern[0] = ' ';
     memcpy(pattern + 1, f->s, f->n);
     pattern[f->n + 1] = 0;
-    size_t n = strftime(text, sizeof text, pattern, &t->now);
+    size_t n = clock_format(text, sizeof text, pattern, &t->now);
     if (n == 0) tpl_fail(t, PI_ERR_LIMIT, "a time is too long");
     return tpl_copy(t, text + 1, n - 1);
 }

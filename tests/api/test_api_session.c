@@ -10,9 +10,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#if !defined(_WIN32)
+#include <sys/wait.h>
+#endif
 
 #include <cmocka.h>
 
@@ -352,6 +354,7 @@ static void test_gpu(void **state) {
 
 /* ---- fork ------------------------------------------------------------------------------------ */
 
+#if !defined(_WIN32) /* which has no fork */
 /* A child has the memory of the context, but not its threads. */
 static int in_child(const run_model *r, pi_session *s) {
     pi_input in = {.session = s, .tokens = ids, .n_tokens = 1, .logits = PI_LOGITS_LAST};
@@ -410,13 +413,19 @@ static void test_fork(void **state) {
     check_fork(PI_DEVICE_CPU);
     if (HAS_SIM) check_fork(PI_DEVICE_SIM);
 }
+#endif
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_remove),         cmocka_unit_test(test_remove_in_deep_layers),
-        cmocka_unit_test(test_remove_refused), cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_state),          cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_remove),
+        cmocka_unit_test(test_remove_in_deep_layers),
+        cmocka_unit_test(test_remove_refused),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_state),
+        cmocka_unit_test(test_gpu),
+#if !defined(_WIN32)
         cmocka_unit_test(test_fork),
+#endif
     };
     return cmocka_run_group_tests_name("api_session", tests, make_tokens, NULL);
 }

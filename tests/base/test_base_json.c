@@ -16,20 +16,51 @@
 
 static json_writer writer;
 static char text[4096];
+static FILE *file;
 
 static json_writer *start(void) {
-    FILE *f = tmpfile();
-    assert_non_null(f);
-    json_begin(&writer, f);
+    file = tmpfile();
+    assert_non_null(file);
+    json_begin(&writer, file);
     return &writer;
 }
 
 static const char *finish(void) {
-    rewind(writer.file);
-    size_t n = fread(text, 1, sizeof text - 1, writer.file);
+    assert_false(writer.failed);
+    rewind(file);
+    size_t n = fread(text, 1, sizeof text - 1, file);
     text[n] = '\0';
-    fclose(writer.file);
+    fclose(file);
     return text;
+}
+
+typedef struct little_room {
+    char text[12];
+    size_t n;
+} little_room;
+
+static bool collect(void *user, const char *data, size_t n_bytes) {
+    little_room *room = user;
+    if (n_bytes > sizeof room->text - room->n) return false;
+    memcpy(room->text + room->n, data, n_bytes);
+    room->n += n_bytes;
+    return true;
+}
+
+/* A document whose bytes go to a function. After the first failure nothing is written. */
+static void test_function(void **state) {
+    (void)state;
+    little_room room = {.n = 0};
+    json_begin_into(&writer, collect, &room, true);
+    json_put_array(&writer, NULL);
+    json_put_text(&writer, NULL, "ab");
+    json_put_bool(&writer, NULL, true);
+    assert_false(writer.failed);
+    assert_memory_equal(room.text, "[\"ab\",true", 10);
+    json_put_text(&writer, NULL, "long");
+    json_end_array(&writer);
+    assert_true(writer.failed);
+    assert_int_equal(room.n, 12); /* the comma and the quotation mark had room */
 }
 
 static const char *one_string(const char *s, size_t n) {
@@ -45,9 +76,9 @@ static const char *one_number(double x) {
 /* One line, no spaces, no newline at the end, like a protocol message. */
 static void test_compact(void **state) {
     (void)state;
-    FILE *f = tmpfile();
-    assert_non_null(f);
-    json_begin_compact(&writer, f);
+    file = tmpfile();
+    assert_non_null(file);
+    json_begin_compact(&writer, file);
     json_put_object(&writer, NULL);
     json_put_text(&writer, "a", "x y");
     json_put_array(&writer, "b");
@@ -143,9 +174,9 @@ static void test_numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout),  cmocka_unit_test(test_compact),
-        cmocka_unit_test(test_escapes), cmocka_unit_test(test_bad_utf8),
-        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_layout),   cmocka_unit_test(test_compact),
+        cmocka_unit_test(test_function), cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_bad_utf8), cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,22 +110,26 @@ static void test_names(void **state) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* The same shared memory at two addresses. */
+/* The same shared memory at two addresses, and private memory between them. */
 static void test_shared_memory(void **state) {
     (void)state;
-    size_t page = os_page_size();
-    uint8_t *at = os_memory_reserve(3 * page);
+    size_t page = os_page_size(), unit = os_shared_unit();
+    assert_int_equal(unit % page, 0);
+    uint8_t *at = os_memory_reserve(4 * unit), *own = at + 2 * unit, *second = at + 3 * unit;
     assert_non_null(at);
-    os_shared s = os_shared_create(2 * page);
+    os_shared s = os_shared_create(2 * unit);
     assert_int_not_equal(s, OS_SHARED_NONE);
-    assert_int_equal(os_shared_map(s, 0, at, 2 * page), 0);
-    assert_int_equal(os_shared_map(s, page, at + 2 * page, page), 0);
+    assert_int_equal(os_shared_map(s, 0, at, 2 * unit), 0);
+    assert_int_equal(os_shared_map(s, unit, second, page), 0);
+    assert_int_equal(os_memory_commit(own, page), 0);
     os_shared_close(s);
-    at[page + 7] = 42;
-    assert_int_equal(at[2 * page + 7], 42);
-    os_memory_forget(at, 2 * page);
-    assert_int_equal(at[page + 7], 42);
-    os_memory_unmap(at, 3 * page);
+    at[unit + 7] = 42;
+    assert_int_equal(second[7], 42);
+    assert_int_equal(own[7], 0);
+    own[7] = 1;
+    os_memory_forget(at, 2 * unit);
+    assert_int_equal(at[unit + 7], 42);
+    os_memory_unmap(at, 4 * unit);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -176,31 +180,15 @@ static void test_threads(void **state) {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static bool collect(void *user, const char *data, size_t n) {
-    char *to = user;
-    size_t used = strlen(to);
-    if (used + n > 10) return false;
-    memcpy(to + used, data, n);
-    return true;
-}
-
 static void test_streams(void **state) {
     (void)state;
     os_text t;
-    char to[16] = "";
     assert_true(os_text_open(&t));
     fprintf(t.file, "%d bytes", 7);
     assert_true(os_text_close(&t));
     assert_string_equal(t.text, "7 bytes");
     assert_int_equal(t.n, 7);
     mem_free(t.text);
-    FILE *f = os_stream_open(collect, to);
-    assert_non_null(f);
-    fputs("12345", f);
-    assert_true(os_stream_flush(f));
-    assert_string_equal(to, "12345");
-    fputs("123456", f);
-    assert_false(os_stream_close(f)); /* collect refuses it */
 }
 
 static void test_texts(void **state) {
@@ -219,6 +207,17 @@ static void test_texts(void **state) {
     assert_string_equal(os_error_text(ENOENT, buf, sizeof buf), "No such file or directory");
 }
 
+static void test_times(void **state) {
+    (void)state;
+    const struct tm time = {
+        .tm_year = 125, .tm_mon = 6, .tm_mday = 6, .tm_wday = 0, .tm_yday = 186};
+    char text[64];
+    size_t n = clock_format(text, sizeof text, "%F %T %e %-d %b%n%D %%", &time);
+    assert_string_equal(text, "2025-07-06 00:00:00  6 6 Jul\n07/06/25 %");
+    assert_int_equal(n, strlen(text));
+    assert_int_equal(clock_format(text, 10, "%F", &time), 0); /* no room for the NUL */
+}
+
 static void test_addresses(void **state) {
     (void)state;
     assert_true(os_address_is_loopback("127.0.0.1"));
@@ -234,6 +233,7 @@ int main(void) {
         cmocka_unit_test(test_names),      cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_threads),    cmocka_unit_test(test_streams),
         cmocka_unit_test(test_texts),      cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,36 +5,92 @@
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
+#if defined(_WIN32)
+#include <windows.h>
+#else
+#include <sys/wait.h>
+#endif
 
 #include <cmocka.h>
 
 #include "cli_test_model.h"
 #include "mem.h"
-
-extern char **environ;
+#include "os_text.h"
 
 enum { NAME_ROOM = 512, LINE_ROOM = 4096 };
 
 static char folder[NAME_ROOM];
 static char *last_read;
 
+#if defined(_WIN32)
+/* The program under wine, from the host's shell. */
+static const char program[] = TEST_SOURCE_DIR "/scripts/wine.sh " TEST_BINARY_DIR "/powerinfer.exe";
+
+/* Starts the host's shell; wine cannot tell when a program of the host ends. */
+static int start_shell(char *line) {
+    STARTUPINFOA start = {.cb = sizeof start};
+    PROCESS_INFORMATION process;
+    return CreateProcessA("Z:\\bin\\sh", line, NULL, NULL, FALSE, 0, NULL, NULL, &start, &process)
+               ? 0
+               : -1;
+}
+
+/* The status of a line comes by a file. */
+static int run_line(const char *line) {
+    static const char last[] = "\necho $? >shell_status.new\nmv shell_status.new shell_status\n";
+    char command[] = "sh shell_line";
+    char text[16];
+    FILE *file = fopen("shell_line", "wb");
+    if (!file || fputs(line, file) < 0 || fputs(last, file) < 0 || fclose(file) != 0) return -1;
+    if (start_shell(command) != 0) return -1;
+    while (!(file = fopen("shell_status", "rb"))) Sleep(2);
+    bool read = fgets(text, sizeof text, file) != NULL;
+    fclose(file);
+    unlink("shell_status");
+    unlink("shell_line");
+    return read ? (int)strtol(text, NULL, 10) : -1;
+}
+
+static int remove_folder(void) {
+    char line[NAME_ROOM + 32];
+    snprintf(line, sizeof line, "sh -c \"rm -rf '%s'\"", folder);
+    return chdir(TEST_BINARY_DIR) == 0 ? start_shell(line) : -1;
+}
+#else
+static const char program[] = TEST_BINARY_DIR "/powerinfer";
+
+static int run_line(const char *line) {
+    int status = system(line);
+    if (status == -1) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int remove_folder(void) {
+    char line[NAME_ROOM + 32];
+    if (chdir("/") != 0) return -1;
+    snprintf(line, sizeof line, "rm -rf '%s'", folder);
+    return system(line);
+}
+#endif
+
 static void remove_own_variables(void) {
-    for (int i = 0; environ[i];) {
+    char *const *variables = os_environment();
+    for (int i = 0; variables[i];) {
         char name[NAME_ROOM];
-        size_t length = strcspn(environ[i], "=");
-        bool own = strncmp(environ[i], "POWERINFER_", 11) == 0 ||
-                   strncmp(environ[i], "LLAMA_", 6) == 0;
+        size_t length = strcspn(variables[i], "=");
+        bool own = strncmp(variables[i], "POWERINFER_", 11) == 0 ||
+                   strncmp(variables[i], "LLAMA_", 6) == 0;
         if (!own || length >= sizeof name) {
             i++;
             continue;
         }
-        memcpy(name, environ[i], length);
+        memcpy(name, variables[i], length);
         name[length] = 0;
         unsetenv(name); /* moves later entries up */
     }
@@ -46,8 +102,7 @@ int shell_setup(void **state) {
     if (!mkdtemp(folder) || chdir(folder) != 0) return -1;
     remove_own_variables();
     char path[NAME_ROOM + 32];
-    snprintf(path, sizeof path, "%s/powerinfer", TEST_BINARY_DIR);
-    setenv("PI", path, 1);
+    setenv("PI", program, 1);
     snprintf(path, sizeof path, "%s/model.gguf", folder);
     setenv("M", path, 1);
     setenv("POWERINFER_DEVICE", "cpu", 1); /* no warnings about this machine's GPU */
@@ -56,21 +111,18 @@ int shell_setup(void **state) {
 
 int shell_teardown(void **state) {
     (void)state;
-    char line[NAME_ROOM + 32];
     mem_free(last_read);
     last_read = NULL;
-    if (chdir("/") != 0) return -1;
-    snprintf(line, sizeof line, "rm -rf '%s'", folder);
-    return system(line);
+    return remove_folder();
 }
 
 int sh(const char *line) {
     char whole[LINE_ROOM];
     int n = snprintf(whole, sizeof whole, "{ %s\n} </dev/null >out 2>err", line);
     assert_true(n > 0 && (size_t)n < sizeof whole);
-    int status = system(whole);
+    int status = run_line(whole);
     assert_int_not_equal(status, -1);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return status;
 }
 
 const char *shell_read(const char *name, size_t *n_bytes) {

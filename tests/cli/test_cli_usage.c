@@ -212,6 +212,32 @@ static void test_hugging_face_models(void **state) {
     assert_contains("err", "convert it with powerinfer convert . -o model.gguf\n");
 }
 
+/* A model file as the only argument, as dragged onto the program's icon, starts chat. */
+static void test_model_alone(void **state) {
+    (void)state;
+    assert_int_equal(sh("cp $M alone.gguf && printf 'Hello\\n' | $PI alone.gguf && test -s out"),
+                     0);
+    assert_int_equal(sh("$PI missing.gguf"), 2);
+    assert_err("powerinfer: unknown command: missing.gguf: see powerinfer --help\n");
+    assert_int_equal(sh("$PI serve -m $M --open --no-webui"), 2);
+    assert_contains("err", "there is no page to open");
+}
+
+/* serve --open runs xdg-open with the address. */
+static void test_open_page(void **state) {
+    (void)state;
+    assert_int_equal(sh("mkdir -p bin && printf '#!/bin/sh\\necho \"$1\" >opened.new\\n"
+                        "mv opened.new opened\\n' >bin/xdg-open && chmod +x bin/xdg-open"),
+                     0);
+    assert_int_equal(sh("PATH=$PWD/bin:$PATH $PI serve -m $M --open --host 0.0.0.0 --port 0 "
+                        "--api-key k --api-prefix /llm >line & p=$!; i=0; while [ ! -e opened ] && "
+                        "[ $i -lt 300 ]; do sleep 0.1; i=$((i + 1)); done; kill -INT $p; wait $p"),
+                     0);
+    assert_int_equal(sh("sed 's|listening on http://0.0.0.0|http://127.0.0.1|; s|$|/llm/|' line | "
+                        "cmp - opened"),
+                     0);
+}
+
 static void test_environment(void **state) {
     (void)state;
     assert_wrong("POWERINFER_TOP_K=x $PI run -p a",
@@ -455,6 +481,8 @@ int main(void) {
         cmocka_unit_test(test_compat),
         cmocka_unit_test(test_cpus_and_priority),
         cmocka_unit_test(test_hugging_face_models),
+        cmocka_unit_test(test_model_alone),
+        cmocka_unit_test(test_open_page),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_detokenize),

@@ -92,7 +92,7 @@ static int remove_file(void **state) {
 }
 
 static drive *open_uring(void) {
-    const drive_options options = {.backend = DRIVE_URING};
+    const drive_options options = {.backend = DRIVE_ASYNC};
     drive *d = NULL;
     now = (fault){.again = 0};
     pi_status status = drive_open(path, &options, &d, NULL);

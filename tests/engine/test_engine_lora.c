@@ -15,6 +15,7 @@
 #include "bundled_file.h"
 #include "gguf_writer.h"
 #include "mem.h"
+#include "os_file.h"
 #include "powerinfer_session.h"
 #include "rng.h"
 #include "run_model.h"
@@ -548,7 +549,7 @@ static void write_sorted(int n_items, int step, bool experts, bool down_t) {
 /* SORTED_PATH with both adapters against `want`. */
 static void check_prepared(const char *what, int i) {
     const pi_adapter adapters[] = {{FIRST_PATH, 0.5f}, {SECOND_PATH, -2}};
-    assert_int_equal(rename(SORTED_PATH, MODEL_PATH), 0);
+    assert_int_equal(os_path_rename(SORTED_PATH, MODEL_PATH), 0);
     run_model r = open_adapted(adapters, 2);
     run_tokens(&r, tokens, N_TOKENS, 0, got);
     double nmse = run_nmse(got, want, (int64_t)N_TOKENS * r.n_vocab);
@@ -610,7 +611,7 @@ static void test_bad_order(void **state) {
     tiny_write(&t, MODEL_PATH);
     write_adapter(&first, NULL, FIRST_PATH);
     write_sorted(64, 4, false, false); /* every item four times */
-    assert_int_equal(rename(SORTED_PATH, MODEL_PATH), 0);
+    assert_int_equal(os_path_rename(SORTED_PATH, MODEL_PATH), 0);
     refused(&(pi_adapter){FIRST_PATH, 1}, PI_ERR_FORMAT, "not a permutation");
 }
 

@@ -106,7 +106,7 @@ static void test_overrides(void **state) {
     build_good(&file, "GGUF", 3);
     int fd = mkstemp(path);
     assert_true(fd >= 0);
-    assert_int_equal(write(fd, file.data, file.n), file.n);
+    assert_int_equal(write(fd, file.data, (unsigned)file.n), file.n);
     assert_int_equal(close(fd), 0);
     enum { NEW = 21 };
     char keys[NEW][16];

@@ -1,6 +1,11 @@
 /* names_only.c: a filter of system calls. */
 #include "names_only.h"
 
+#if !defined(__linux__) /* there all temporary files have names */
+bool names_only(void) {
+    return true;
+}
+#else
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -29,3 +34,4 @@ bool names_only(void) {
     if (fd >= 0) close(fd);
     return fd < 0;
 }
+#endif

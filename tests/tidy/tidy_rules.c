@@ -79,8 +79,6 @@ static const library_header library_headers[] = {
     {"curl/curl.h", "src/fetch/curl_late.c"},
     {"histedit.h", "src/cli/chat_input.c"},
     {"zlib.h", "src/gpu/driver/driver_images.c"},
-    /* liburing lacks one call in the versions of some distributions. */
-    {"liburing.h sys/syscall.h unistd.h", "src/drive/drive_uring.c"},
 };
 
 /* The only file of the program that may read the environment. */

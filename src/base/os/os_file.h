@@ -26,7 +26,7 @@ typedef struct os_info {
     uint64_t volume, index; /* two paths with the same pair lead to the same file */
     uint64_t n_names;       /* in folders; 0: the file has been removed */
     int64_t modified;       /* ns, from an arbitrary start */
-    unsigned permissions;   /* for os_file_permit */
+    unsigned permissions;   /* for os_file_permit; 0 where folders determine them */
 } os_info;
 
 /* Follows symbolic links. Async-signal-safe. */
@@ -50,12 +50,17 @@ const char *os_folder_next(os_folder *f); /* valid until the next call; NULL: no
 void os_folder_close(os_folder *f);       /* NULL is fine */
 
 /* Makes files that this process creates from now on private to its user, until os_files_permit,
- * which takes the result. */
+ * which takes the result. On Windows the folder determines who can read a file. */
 unsigned os_files_private(void);
 void os_files_permit(unsigned before);
 
+/* Whether c ends the name of a folder in a path: '/', and on Windows also '\\' and ':'. */
+bool os_path_separates(char c);
+/* Whether a path leads to the same file from every working folder. */
+bool os_path_is_absolute(const char *path);
+
 int os_path_remove(const char *path); /* a file; async-signal-safe */
-/* Replaces an existing file `to` atomically. */
+/* Replaces an existing file `to` atomically. ETXTBSY: another program uses it, on Windows. */
 int os_path_rename(const char *from, const char *to);
 int os_path_link(const char *from, const char *to); /* a second name; EEXIST */
 int os_path_link_symbolic(const char *target, const char *path);
@@ -71,7 +76,8 @@ void os_folder_sync(const char *path);
 typedef intptr_t os_file; /* a descriptor */
 enum { OS_FILE_NONE = -1, OS_STDIN = 0, OS_STDOUT = 1, OS_STDERR = 2 };
 
-/* The open file that a path such as /dev/stdout or /dev/fd/3 names; OS_FILE_NONE: it names none. */
+/* The open file that a path such as /dev/stdout names, on Linux also /dev/fd/3; OS_FILE_NONE: it
+ * names none. */
 os_file os_path_stream(const char *path);
 
 enum {
@@ -83,10 +89,13 @@ enum {
                           the drive's block size */
     OS_NO_WAIT = 32,   /* opening a pipe does not wait for its other end */
     OS_NO_FOLLOW = 64, /* fails for a symbolic link */
-    OS_NO_TERMINAL = 128 /* a terminal does not become the process's controlling terminal */
+    OS_NO_TERMINAL = 128, /* a terminal does not become the process's controlling terminal */
+    OS_PARALLEL = 256 /* for many reads at the same time, by threads or os_reads.h; all reads and
+                         writes give their offset */
 };
 int os_file_open(const char *path, unsigned how, os_file *out);
-/* A file without a name in a folder, for reading and writing; os_file_path opens it. */
+/* A file without a name in a folder, for reading and writing; os_file_path opens it. EOPNOTSUPP:
+ * this file system or this system has none. */
 int os_file_open_unnamed(const char *folder, os_file *out);
 /* Fails where the system reports an earlier write that failed. */
 int os_file_close(os_file f);

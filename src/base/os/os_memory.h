@@ -25,12 +25,19 @@ void os_memory_forget(void *p, size_t n_bytes);
 void os_memory_read_ahead(const void *p, size_t n_bytes);
 
 /* Keeps pages in memory, which reads them first. Returns 0 or an error number: ENOMEM, EPERM or
- * EAGAIN where os_memory_lock_limit (bytes) does not permit it. */
+ * EAGAIN where os_memory_lock_limit (bytes; UINT64_MAX: none) does not permit it. */
 int os_memory_lock(const void *p, size_t n_bytes);
 uint64_t os_memory_lock_limit(void);
 
-/* Addresses whose pages take memory when they are first written; NULL: not possible. */
+/* Addresses that os_memory_commit and os_shared_map fill with memory, each part once and one thread
+ * at a time; NULL: not possible. */
 void *os_memory_reserve(size_t n_bytes);
+/* Parts of them begin at multiples of this number of bytes, which is a multiple of the page size.
+ */
+size_t os_shared_unit(void);
+/* Makes a part of them zeroed private memory, which is taken when it is first written. Returns 0 or
+ * an error number. */
+int os_memory_commit(void *at, size_t n_bytes);
 
 /* Memory that can be mapped at several addresses; OS_SHARED_NONE: none. */
 typedef intptr_t os_shared;
@@ -38,8 +45,8 @@ enum { OS_SHARED_NONE = -1 };
 
 os_shared os_shared_create(size_t n_bytes); /* zeroed; OS_SHARED_NONE: not possible */
 void os_shared_close(os_shared s);          /* its mappings stay */
-/* Maps bytes [offset, offset + n_bytes) at `at`, within a range of os_memory_reserve. All three are
- * multiples of the page size. Returns 0 or an error number. */
+/* Maps bytes [offset, offset + n_bytes) at `at`, a part of a range of os_memory_reserve. offset is
+ * a multiple of os_shared_unit, n_bytes of the page size. Returns 0 or an error number. */
 int os_shared_map(os_shared s, size_t offset, void *at, size_t n_bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* os_text.h: searching in bytes, name patterns, and streams that write to memory: what C libraries
- * have and ISO C lacks. */
+/* os_text.h: searching in bytes, name patterns, streams that write to memory, the environment: what
+ * C libraries have and ISO C lacks. */
 #ifndef BASE_OS_TEXT_H
 #define BASE_OS_TEXT_H
 
@@ -24,11 +24,10 @@ bool os_text_open(os_text *t); /* false: no memory; then there is nothing to clo
 /* False: not everything could be written. */
 bool os_text_close(os_text *t);
 
-/* A stream whose bytes go to a function, when its buffer is full, flushed or closed. `write`
- * returns false when it fails, which is an error of the stream. NULL: no memory. */
-typedef bool os_stream_write(void *user, const char *data, size_t n);
-FILE *os_stream_open(os_stream_write *write, void *user);
-bool os_stream_flush(FILE *stream); /* false: something could not be written */
-bool os_stream_close(FILE *stream); /* also false then */
+/* The environment's variables as "NAME=VALUE" in UTF-8; NULL ends the list. The same list in each
+ * call: later changes are not in it on every system. */
+char *const *os_environment(void);
+/* The program's arguments in UTF-8, from those of main; they are valid until the program ends. */
+char **os_arguments(int *argc, char **argv);
 
 #endif

@@ -16,6 +16,19 @@
 #include "act.h"
 #include "simd.h"
 
+#if defined(_WIN32) && !defined(__clang__)
+/* In GCC's macros the stride is a long, which is half as long as an index register there. */
+#undef _tile_loadd
+#define _tile_loadd(tile, base, stride)                                                            \
+    __asm__ volatile("tileloadd\t(%0,%1,1), %%tmm" #tile ::"r"((const void *)(base)),              \
+                     "r"((int64_t)(stride)))
+#undef _tile_stored
+#define _tile_stored(tile, base, stride)                                                           \
+    __asm__ volatile("tilestored\t%%tmm" #tile ", (%0,%1,1)" ::"r"((void *)(base)),                \
+                     "r"((int64_t)(stride))                                                        \
+                     : "memory")
+#endif
+
 enum { AMX_ROWS = 16, AMX_DEPTH = 32, AMX_STEP_BYTES = AMX_ROWS * 64 };
 _Static_assert(ACT_SPLIT == (int)AMX_DEPTH && ACT_SPLIT_BYTES == (int)AMX_STEP_BYTES,
                "a part is a step");

@@ -24,6 +24,9 @@ set(GPU_AMD_NODES /sys/class/kfd/kfd/topology/nodes)
 
 # No toolkit is looked for, and its PTX version not taken.
 set(GPU_CLANG_FLAGS -std=c++17 -DNDEBUG -DGPU_CLANG -fno-math-errno -Wall)
+if(WIN32) # also for the kernels: types of the host are part of their names
+    list(APPEND GPU_CLANG_FLAGS --target=x86_64-w64-mingw32)
+endif()
 foreach(folder IN LISTS GPU_FOLDERS ITEMS ${CMAKE_CURRENT_SOURCE_DIR}/driver
         ${CMAKE_CURRENT_SOURCE_DIR}/hip ${PROJECT_SOURCE_DIR}/include)
     list(APPEND GPU_CLANG_FLAGS -I${folder})
@@ -31,8 +34,11 @@ endforeach()
 set(GPU_CUDA_FLAGS -x cuda --cuda-path=/nowhere -nocudainc -nocudalib -Wno-unknown-cuda-version
     ${GPU_CLANG_FLAGS})
 set(GPU_PTX_FLAGS ${GPU_CUDA_FLAGS} --cuda-device-only -O3)
-set(GPU_HOST_FLAGS ${GPU_CUDA_FLAGS} --cuda-host-only -O2 -fPIC -fvisibility=hidden
+set(GPU_HOST_FLAGS ${GPU_CUDA_FLAGS} --cuda-host-only -O2 -fvisibility=hidden
     -fno-exceptions -fno-rtti -fno-threadsafe-statics)
+if(NOT WIN32)
+    list(APPEND GPU_HOST_FLAGS -fPIC)
+endif()
 # Code objects of version 4: runtimes of ROCm 5, 6 and 7 load them. Version 5 needs ROCm 6, and has
 # nothing that the kernels use. Without a bundle around the code object, and without a symbol that
 # differs from build to build.
@@ -75,7 +81,7 @@ function(gpu_decide variable option vendor why)
         message(STATUS "kernels for ${vendor} GPUs are disabled")
     elseif(why AND option STREQUAL "on")
         message(FATAL_ERROR "kernels for ${vendor} GPUs were requested: ${why}")
-    elseif(option STREQUAL "auto" AND (PI_SANITIZE OR CMAKE_CROSSCOMPILING))
+    elseif(option STREQUAL "auto" AND (PI_SANITIZE OR (CMAKE_CROSSCOMPILING AND NOT WIN32)))
         message(STATUS "*** no kernels for ${vendor} GPUs: not built with sanitizers or for other machines ***")
     elseif(why)
         message(STATUS "*** no kernels for ${vendor} GPUs: ${why} ***")
@@ -261,10 +267,17 @@ endforeach()
 file(CONFIGURE OUTPUT ${folder}/driver_image_list.c CONTENT [[/* By the build. */
 #include "driver_images.h"
 
+#if defined(_WIN32)
+#define SECTION     ".rdata,\"dr\""
+#define HIDE(name)  ""
+#else
+#define SECTION     ".rodata"
+#define HIDE(name)  ".hidden " name "\n"
+#endif
 #define EMBED(name, path)                                                                          \
-    __asm__(".pushsection .rodata\n.global pi_image_" #name "\n.hidden pi_image_" #name            \
-            "\npi_image_" #name ":\n.incbin \"" path "\"\n.global pi_image_end_" #name             \
-            "\n.hidden pi_image_end_" #name "\npi_image_end_" #name ":\n.popsection\n");           \
+    __asm__(".pushsection " SECTION "\n.global pi_image_" #name "\n" HIDE("pi_image_" #name)       \
+            "pi_image_" #name ":\n.incbin \"" path "\"\n.global pi_image_end_" #name "\n"           \
+            HIDE("pi_image_end_" #name) "pi_image_end_" #name ":\n.popsection\n");                \
     extern const uint8_t pi_image_##name[], pi_image_end_##name[];
 @declared@
 #define IMAGE(vendor, target, capability, file, name)                                              \

@@ -12,6 +12,12 @@
 
 enum { BUS_TEXT = 32 };
 
+#if defined(_WIN32)
+static const char nvml_library[] = "nvml.dll";
+#else
+static const char nvml_library[] = "libnvidia-ml.so.1";
+#endif
+
 /* Of nvml.h, whose library comes with the driver. */
 typedef struct nvml_memory {
     unsigned long long total, free, used;
@@ -51,7 +57,7 @@ uint64_t driver_nvidia_free(const char *bus, uint64_t total) {
     uint64_t free_bytes = total;
     void *library = NULL;
     lower(bus, name);
-    if (dynlib_open("libnvidia-ml.so.1", &library, NULL) != PI_OK) return total;
+    if (dynlib_open(nvml_library, &library, NULL) != PI_OK) return total;
     const bool known = ask(library, name, &free_bytes);
     dynlib_close(library);
     return known && free_bytes < total ? free_bytes : total;

@@ -49,7 +49,11 @@ template <auto function> static const char *gpu_host_name() {
 #elif defined(__aarch64__)
     asm("adrp %0, 1f\nadd %0, %0, :lo12:1f\n"
 #endif
+#if defined(_WIN32)
+        ".pushsection .rdata, \"dr\"\n"
+#else
         ".pushsection .rodata.gpu_names, \"a\"\n"
+#endif
         "1: .asciz \"%c1\"\n"
         ".popsection"
         : "=r"(name)

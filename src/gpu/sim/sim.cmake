@@ -42,7 +42,9 @@ foreach(target IN LISTS targets)
     target_compile_options(${target} PRIVATE ${PI_SANITIZE_LESS})
     target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/sim
         ${CMAKE_CURRENT_SOURCE_DIR}/hip ${GPU_FOLDERS})
-    target_link_libraries(${target} PRIVATE Threads::Threads m)
+    target_link_libraries(${target} PRIVATE Threads::Threads m ${PI_WINDOWS_SYSTEM})
 endforeach()
-install(TARGETS powerinfer_sim LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/powerinfer
-    COMPONENT development)
+if(NOT WIN32) # its archive is for users
+    install(TARGETS powerinfer_sim LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/powerinfer
+        COMPONENT development)
+endif()

@@ -20,7 +20,63 @@ enum { TSAN_NO_SYNC = 1 };
 static const bool races = getenv("SIM_RACES") != nullptr;
 #endif
 
-#if defined(SIM_OWN_SWITCH)
+#if defined(SIM_OWN_SWITCH) && defined(_WIN32)
+/* In the ABI of Windows a callee preserves rbx, rbp, rsi, rdi, r12..r15 and xmm6..xmm15; gs:8 and
+ * gs:16 are the bounds of the running stack, which exceptions check. rcx: where to store the old
+ * stack pointer; rdx: the new stack pointer. */
+extern "C" void sim_fiber_swap(void **save, void *load);
+asm(R"(
+    .text
+    .globl sim_fiber_swap
+sim_fiber_swap:
+    pushq %rbp
+    pushq %rbx
+    pushq %rsi
+    pushq %rdi
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    subq $160, %rsp
+    movups %xmm6, (%rsp)
+    movups %xmm7, 16(%rsp)
+    movups %xmm8, 32(%rsp)
+    movups %xmm9, 48(%rsp)
+    movups %xmm10, 64(%rsp)
+    movups %xmm11, 80(%rsp)
+    movups %xmm12, 96(%rsp)
+    movups %xmm13, 112(%rsp)
+    movups %xmm14, 128(%rsp)
+    movups %xmm15, 144(%rsp)
+    pushq %gs:8
+    pushq %gs:16
+    movq %rsp, (%rcx)
+    movq %rdx, %rsp
+    popq %gs:16
+    popq %gs:8
+    movups (%rsp), %xmm6
+    movups 16(%rsp), %xmm7
+    movups 32(%rsp), %xmm8
+    movups 48(%rsp), %xmm9
+    movups 64(%rsp), %xmm10
+    movups 80(%rsp), %xmm11
+    movups 96(%rsp), %xmm12
+    movups 112(%rsp), %xmm13
+    movups 128(%rsp), %xmm14
+    movups 144(%rsp), %xmm15
+    addq $160, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rdi
+    popq %rsi
+    popq %rbx
+    popq %rbp
+    ret
+)");
+enum { SAVED_WORDS = 8 + 160 / 8, HOME_WORDS = 4 /* of a callee, above its return address */ };
+#elif defined(SIM_OWN_SWITCH)
 /* In the System V ABI a callee preserves rbx, rbp and r12..r15; the caller saves all other
  * registers. rdi: where to store the old stack pointer; rsi: the new stack pointer. */
 extern "C" void sim_fiber_swap(void **save, void *load);
@@ -47,7 +103,7 @@ sim_fiber_swap:
     ret
     .size sim_fiber_swap, . - sim_fiber_swap
 )");
-enum { SAVED_REGISTERS = 6 };
+enum { SAVED_WORDS = 6, HOME_WORDS = 0 };
 #endif
 
 /* The fiber that is being switched to; read on its new stack. */
@@ -95,10 +151,14 @@ void sim_fiber_create(sim_fiber *f, void *stack, size_t n_stack, void (*entry)(v
     /* As if fiber_main had been called: at its first instruction rsp is 8 below a multiple of 16,
      * where the return address would be. */
     uintptr_t top = (reinterpret_cast<uintptr_t>(stack) + n_stack) & ~static_cast<uintptr_t>(15);
-    void **sp = reinterpret_cast<void **>(top);
+    void **sp = reinterpret_cast<void **>(top) - HOME_WORDS;
     *--sp = nullptr;
     *--sp = reinterpret_cast<void *>(fiber_main);
-    for (int i = 0; i < SAVED_REGISTERS; i++) *--sp = nullptr;
+    for (int i = 0; i < SAVED_WORDS; i++) *--sp = nullptr;
+#if defined(_WIN32)
+    *--sp = reinterpret_cast<void *>(top);
+    *--sp = stack;
+#endif
     f->sp = sp;
 #else
     getcontext(&f->context);

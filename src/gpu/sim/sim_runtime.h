@@ -121,8 +121,7 @@ struct gpu_stream {
 };
 
 /* Sets the device's sticky error; the first error stays. Any thread. */
-void sim_device_stick(gpu_device *d, pi_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void sim_device_stick(gpu_device *d, pi_status status, const char *format, ...) BASE_PRINTF(3, 4);
 /* Counts an operation for fail_at. False: the device is lost, and the operation must not run. */
 bool sim_device_tick(gpu_device *d);
 bool sim_device_owns(gpu_device *d, const void *p, size_t n_bytes);

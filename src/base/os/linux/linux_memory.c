@@ -70,6 +70,17 @@ void *os_memory_reserve(size_t n_bytes) {
     return p == MAP_FAILED ? NULL : p;
 }
 
+/* The kernel does it when a page is written. */
+int os_memory_commit(void *at, size_t n_bytes) {
+    (void)at;
+    (void)n_bytes;
+    return 0;
+}
+
+size_t os_shared_unit(void) {
+    return os_page_size();
+}
+
 os_shared os_shared_create(size_t n_bytes) {
     int fd = memfd_create("powerinfer", MFD_CLOEXEC);
     if (fd >= 0 && ftruncate(fd, (off_t)n_bytes) == 0) return fd;

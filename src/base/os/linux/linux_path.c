@@ -79,6 +79,14 @@ void os_files_permit(unsigned before) {
     umask(before);
 }
 
+bool os_path_separates(char c) {
+    return c == '/';
+}
+
+bool os_path_is_absolute(const char *path) {
+    return path[0] == '/';
+}
+
 int os_path_remove(const char *path) {
     return result_of(unlink(path));
 }

@@ -1,6 +1,8 @@
 /* linux_terminal.c: terminals, by ioctl and poll. */
 #include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
+#include <stdint.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <wchar.h>
@@ -16,8 +18,20 @@ int os_terminal_columns(FILE *stream) {
     return ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-int os_character_width(wchar_t c) {
-    return wcwidth(c);
+/* In the locale that the program has set. */
+int os_character_width(const char *character, size_t n) {
+    wchar_t wide;
+    mbstate_t state = {0};
+    return mbrtowc(&wide, character, n, &state) == n ? wcwidth(wide) : -1;
+}
+
+int os_stdin_get(void) {
+    return getc(stdin);
+}
+
+size_t os_stdin_lines(char *text, size_t n) {
+    (void)text;
+    return n;
 }
 
 bool os_stdin_has_input(double seconds) {
@@ -37,6 +51,26 @@ bool os_standard_streams_open(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", modes[fd]) != fd) return false;
     return true;
+}
+
+bool os_terminal_closes(void) {
+    return false;
+}
+
+/* xdg-open finds the browser. It has no standard streams, which belong to this program. Nobody
+ * waits for it, so its entry in the table of processes stays until this program ends. */
+int os_open_address(const char *address) {
+    static char name[] = "xdg-open";
+    char *const arguments[] = {name, (char *)(uintptr_t)address, NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    int problem = posix_spawn_file_actions_init(&actions);
+    if (problem) return problem;
+    for (int fd = 0; fd < 3 && !problem; fd++)
+        problem = posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+    if (!problem) problem = posix_spawnp(&child, name, &actions, NULL, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    return problem;
 }
 
 void os_stream_lock(FILE *stream) {

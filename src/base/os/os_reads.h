@@ -1,0 +1,44 @@
+/* os_reads.h: reads of one file that run at the same time, without a thread for each: io_uring on
+ * Linux, overlapped reads on Windows.
+ *
+ * One thread at a time calls these functions for an os_reads, except that a thread may be in
+ * os_reads_wait while another one adds and submits reads. */
+#ifndef BASE_OS_READS_H
+#define BASE_OS_READS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "os_file.h"
+
+enum { OS_READS_MAX = 256 };
+
+typedef struct os_reads os_reads;
+
+/* What the system calls this way to read: "io_uring", "overlapped". */
+const char *os_reads_name(void);
+
+/* For up to `most` (<= OS_READS_MAX) reads of `f` at a time; f stays open until os_reads_destroy.
+ * Returns 0 or an error number; ENOSYS: this system or this build cannot. */
+int os_reads_create(os_file f, size_t most, os_reads **out);
+void os_reads_destroy(os_reads *r); /* no read may be running */
+
+/* Prepares a read of n <= 1 GiB bytes. The caller chooses its place, < most, which no other read
+ * has. */
+void os_reads_add(os_reads *r, size_t place, void *to, size_t n, uint64_t offset);
+/* Starts prepared reads. The system may refuse some for lack of memory: try again later. */
+void os_reads_submit(os_reads *r);
+/* Number of prepared reads that have not been started. */
+size_t os_reads_prepared(const os_reads *r);
+
+typedef struct os_read_done {
+    size_t place;
+    int64_t result; /* bytes read, fewer at the end of the file; or minus an error number */
+} os_read_done;
+
+/* Takes up to `most` reads that are complete, without waiting; returns their number. */
+size_t os_reads_take(os_reads *r, os_read_done *done, size_t most);
+/* Waits until a read is complete, which os_reads_take returns; may return early. */
+void os_reads_wait(os_reads *r);
+
+#endif

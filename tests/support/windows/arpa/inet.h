@@ -1,0 +1,2 @@
+/* arpa/inet.h: addresses, for tests of Windows. */
+#include <sys/socket.h>

@@ -1,0 +1,11 @@
+/* stdlib.h: with functions of POSIX, for tests of Windows. */
+#include_next <stdlib.h>
+
+#ifndef TEST_WINDOWS_STDLIB_H
+#define TEST_WINDOWS_STDLIB_H
+
+char *mkdtemp(char *name); /* "..._XXXXXX" */
+int setenv(const char *name, const char *value, int replace);
+int unsetenv(const char *name);
+
+#endif
