@@ -1,4 +1,4 @@
-/* sys/socket.h: sockets for tests of Windows as descriptors, beside those of files. */
+/* sys/socket.h: sockets for tests of Windows as descriptors, next to those of files. */
 #ifndef TEST_SYS_SOCKET_H
 #define TEST_SYS_SOCKET_H
 
