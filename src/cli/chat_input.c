@@ -238,7 +238,12 @@ static const char *read_line(chat_input *in, size_t *n) {
 /* Whether unread bytes are waiting: the rest of a paste. A terminal gives a program one line at a
  * time, so no stream has buffered them. */
 static bool pasted(const chat_input *in) {
-    return in->terminal && os_stdin_has_input(PASTE_WAIT * 1e-3);
+#ifdef CLI_HAVE_LIBEDIT
+    const bool edits = in->edit;
+#else
+    const bool edits = in->terminal;
+#endif
+    return edits && os_stdin_has_input(PASTE_WAIT * 1e-3);
 }
 
 chat_event chat_input_read(chat_input *in, text_buffer *out) {

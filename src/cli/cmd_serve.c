@@ -18,7 +18,8 @@
 enum {
     GRACE_SECONDS = 5, /* seconds for running answers after a signal */
     TICK_SECONDS = 1,
-    MAX_PEM_FILE = 1 << 20
+    MAX_PEM_FILE = 1 << 20,
+    METRICS_PREFIX_MAX = 64
 };
 
 typedef struct job {
@@ -83,12 +84,12 @@ static pi_status check_texts(const cli_options *o, pi_error *err) {
                          "without a slash at its end",
                          prefix);
     pi_status status = check_folder(o->static_path, "--path", OS_MAY_READ | OS_MAY_ENTER, err);
-    if (status == PI_OK && o->metrics_prefix[strspn(o->metrics_prefix, metric_characters)])
-        status = error_set(
-            err, PI_ERR_ARG,
-            "invalid value: --metrics-prefix \"%.200s\": expected letters, digits, _ "
-            "and :",
-            o->metrics_prefix);
+    if (status == PI_OK && (o->metrics_prefix[strspn(o->metrics_prefix, metric_characters)] ||
+                            strlen(o->metrics_prefix) > METRICS_PREFIX_MAX))
+        status = error_set(err, PI_ERR_ARG,
+                           "invalid value: --metrics-prefix \"%.200s\": expected at most %d "
+                           "letters, digits, _ and :",
+                           o->metrics_prefix, (int)METRICS_PREFIX_MAX);
     if (status == PI_OK)
         status = check_folder(o->cache_disk, "--cache-disk",
                               OS_MAY_READ | OS_MAY_WRITE | OS_MAY_ENTER, err);

@@ -1,7 +1,6 @@
 /* bytes.c: growing buffers, and JSON written into them. */
 #include "bytes.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +37,7 @@ bool bytes_print(bytes *b, const char *format, ...) {
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    assert(n >= 0 && (size_t)n < sizeof text);
+    if (n < 0 || (size_t)n >= sizeof text) return false;
     return bytes_append(b, text, (size_t)n);
 }
 

@@ -30,7 +30,7 @@ void bytes_remove_front(bytes *b, size_t n); /* removes the first n <= used byte
 /* accepts a zeroed buffer; the buffer is empty afterwards */
 void bytes_free(bytes *b);
 
-/* Appends formatted text of less than 1 KiB. False as bytes_append. */
+/* Appends formatted text of less than 1 KiB. False: longer, or as bytes_append. */
 bool bytes_print(bytes *b, const char *format, ...) BASE_PRINTF(2, 3);
 
 /* Appends a JSON document to a buffer: call begin, the functions of json_writer.h, then end. */

@@ -263,7 +263,8 @@ static void load(registry *r, entry *e) {
         e->needs_room = false;
     }
     e->error = err;
-    log_line(LOG_LEVEL_WARN, "model %s cannot be loaded: %s", e->source->name, err.message);
+    if (r->options->routes) /* else the caller of registry_start has the error */
+        log_line(LOG_LEVEL_WARN, "model %s cannot be loaded: %s", e->source->name, err.message);
     refuse(r, e, &err);
 }
 

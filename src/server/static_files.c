@@ -54,7 +54,7 @@ static ssize_t read_piece(void *user, uint64_t at, char *buf, size_t n_buf) {
     const os_file *f = user;
     size_t n;
     if (os_file_read_at(*f, buf, n_buf, at, &n) != 0) return MHD_CONTENT_READER_END_WITH_ERROR;
-    return n ? (ssize_t)n : MHD_CONTENT_READER_END_OF_STREAM;
+    return n ? (ssize_t)n : MHD_CONTENT_READER_END_WITH_ERROR; /* the file became shorter */
 }
 
 static void close_file(void *user) {

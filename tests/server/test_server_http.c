@@ -120,12 +120,13 @@ static void test_bad_bodies(void **state) {
     case_stop(&c);
 }
 
-/* Number of threads of this process with a lower priority. */
+/* Number of threads of this process with a lower priority than this one. */
 static int nice_threads(void) {
     int n = 0;
+    const int own = getpriority(PRIO_PROCESS, 0);
     DIR *tasks = opendir("/proc/self/task");
     for (struct dirent *e; tasks && (e = readdir(tasks));)
-        n += getpriority(PRIO_PROCESS, (id_t)strtoul(e->d_name, NULL, 10)) > 0;
+        n += getpriority(PRIO_PROCESS, (id_t)strtoul(e->d_name, NULL, 10)) > own;
     if (tasks) closedir(tasks);
     return n;
 }

@@ -53,6 +53,7 @@ $('settings-reset').addEventListener('click', () => {
 });
 $('models').addEventListener('change', () => {
     changeSettings({ ...settings, model: $('models').value });
+    server = { model: settings.model }; /* a message may be sent before the server has answered */
     connect();
 });
 $('settings').addEventListener('close', () => {

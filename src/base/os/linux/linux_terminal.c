@@ -1,6 +1,7 @@
 /* linux_terminal.c: terminals, by ioctl and poll. */
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
@@ -57,18 +58,33 @@ bool os_terminal_closes(void) {
     return false;
 }
 
-/* xdg-open finds the browser. It has no standard streams, which belong to this program. Nobody
- * waits for it, so its entry in the table of processes stays until this program ends. */
+/* xdg-open finds the browser, which gets neither this program's standard streams nor its Ctrl-C nor
+ * its ignored signals. Nobody waits for it, so its entry in the table of processes stays until this
+ * program ends. */
 int os_open_address(const char *address) {
     static char name[] = "xdg-open";
     char *const arguments[] = {name, (char *)(uintptr_t)address, NULL};
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t changed;
     pid_t child;
     int problem = posix_spawn_file_actions_init(&actions);
     if (problem) return problem;
+    problem = posix_spawnattr_init(&attributes);
+    if (problem) {
+        posix_spawn_file_actions_destroy(&actions);
+        return problem;
+    }
+    sigemptyset(&changed);
+    sigaddset(&changed, SIGPIPE);
+    sigaddset(&changed, SIGXFSZ);
+    posix_spawnattr_setsigdefault(&attributes, &changed);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
     for (int fd = 0; fd < 3 && !problem; fd++)
         problem = posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
-    if (!problem) problem = posix_spawnp(&child, name, &actions, NULL, arguments, environ);
+    if (!problem) problem = posix_spawnp(&child, name, &actions, &attributes, arguments, environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return problem;
 }
