@@ -466,6 +466,8 @@ typedef struct arch_row {
     rope_kind index_rope;   /* DSA: of index queries and keys; ROPE_NONE: as of the other heads */
     bool index_rot_last;    /* DSA: the last elements of index queries and keys are rotated, not
                                the first */
+    bool index_norm_as_all; /* DSA: the norm of index keys has the epsilon of the other norms */
+    bool yarn_unscaled;     /* MLA: YaRN's factor does not multiply the scores */
     bool index_by_layer;    /* DSA: layers with 0 in attention.indexer.types attend to the positions
                                that the last earlier layer with 1 selected */
     int index_period_ctx;   /* without that key, in models with at least this context, layers 0, 1,

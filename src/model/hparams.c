@@ -883,6 +883,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
     double eps = arch->default_norm_eps > 0 ? (double)arch->default_norm_eps : (double)NAN;
     hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
     read_rope_kind(&r, arch, hp);
+    if (arch->index_norm_as_all) hp->index_norm_eps = hp->norm_eps;
     if (arch->index_rot_last) hp->index_rot_at = hp->index_dim - hp->n_rot;
     hp->index_rope = arch->index_rope != ROPE_NONE ? arch->index_rope : hp->rope;
     hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
@@ -895,6 +896,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hpa
         hp->rope_local_base = read_float(&r, "rope.freq_base_swa", (double)hp->rope_local_base, 0,
                                          1e12);
     read_rope_scaling(&r, hp);
+    if (arch->yarn_unscaled) hp->yarn_score_scale = 1;
     read_scales(&r, arch, hp);
     read_experts(&r, arch, hp);
     if (layers) read_patterns(&r, arch, hp, layers);
