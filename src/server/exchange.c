@@ -87,14 +87,18 @@ static void add_level(struct MHD_Response *response, const limit_level *level, c
     }
 }
 
-void http_label_sequence(const exchange *x, sequence *q) {
+os_socket http_socket(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-        x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info ? (os_socket)info->connect_fd : OS_SOCKET_NONE;
+}
+
+void http_label_sequence(const exchange *x, sequence *q) {
     q->owner = http_owner(x);
     q->account = x->key + 1;
     q->priority = (int32_t)x->priority;
     q->deadline = isfinite(x->deadline) ? x->deadline : 0;
-    q->fd = info ? (os_socket)info->connect_fd : OS_SOCKET_NONE;
+    q->fd = http_socket(x->connection);
 }
 
 enum MHD_Result http_send(exchange *x, unsigned status, struct MHD_Response *response) {

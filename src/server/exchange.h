@@ -82,6 +82,8 @@ static inline int http_owner(const exchange *x) {
     return x->server->options.isolates_keys ? x->key : 0;
 }
 
+/* The client's socket; OS_SOCKET_NONE: unknown. */
+os_socket http_socket(struct MHD_Connection *connection);
 /* Fields of a sequence that follow from its request. */
 void http_label_sequence(const exchange *x, sequence *q);
 

@@ -172,12 +172,10 @@ void http_connection(void *user, struct MHD_Connection *connection, void **socke
     server *s = user;
     http_client *c = *socket_state;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-            connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         c = mem_calloc(1, sizeof *c);
         *socket_state = c;
         if (!c) return;
-        c->fd = info ? (os_socket)info->connect_fd : OS_SOCKET_NONE;
+        c->fd = http_socket(connection);
         c->deadline = clock_seconds() + s->options.read_seconds;
         os_mutex_lock(&s->clients_lock);
         c->next = s->clients;

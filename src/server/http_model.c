@@ -94,14 +94,12 @@ static pi_status read_keep_alive(const json_node *body, bool generates, double *
 
 static bool acquire(exchange *x, enum MHD_Result *result) {
     registry *r = x->server->registry;
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-        x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     const double latest = clock_seconds() + LOAD_SECONDS;
     pi_error err = {.status = PI_OK};
     MHD_set_connection_option(x->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
-    const acquire_result got = registry_acquire(
-        r, x->model, info ? (os_socket)info->connect_fd : OS_SOCKET_NONE,
-        x->deadline < latest ? x->deadline : latest, &x->served, &err);
+    const acquire_result got = registry_acquire(r, x->model, http_socket(x->connection),
+                                                x->deadline < latest ? x->deadline : latest,
+                                                &x->served, &err);
     MHD_set_connection_option(x->connection, MHD_CONNECTION_OPTION_TIMEOUT,
                               (unsigned)x->server->options.read_seconds);
     const char *name = registry_model(r, x->model)->name;
