@@ -26,6 +26,7 @@ enum {
 
 /* Benchmark `columns`: the rows stay in cache, as in the tiles of a prefill. */
 enum { CROSS_ROWS = 256, CROSS_COLS = 4096, CROSS_REPEATS = 15, CROSS_VECTORS = 64 };
+#define CROSS_SLOWER 1.05 /* time per vector over that of the best smaller number */
 
 /* Seconds: a run is repeated until it has taken this long; a slower run is done once. */
 #define BENCH_SECONDS 0.05
@@ -148,16 +149,17 @@ static double time_columns(bench *b, int64_t n_cols) {
     return best;
 }
 
-/* Prints the rates of both products for several numbers of vectors, and the number from which
- * matmul is faster. All values are zeros, since the values do not matter. */
+/* Prints the rates of both products for several numbers of vectors, the number from which matmul is
+ * faster, and the numbers of vectors that are slower per vector than a smaller number, with the
+ * kernel that the engine uses for each. All values are zeros, since the values do not matter. */
 static void cross_row(bench *b) {
-    double seconds[2][CROSS_VECTORS + 1] = {{0}};
+    double seconds[2][CROSS_VECTORS + 1] = {{0}}, best = 1e30;
     const double ops = 2.0 * (double)b->w.n_in * (double)b->w.n_out * 1e-9;
     for (int matmul = 0; matmul < 2; matmul++) {
         b->matmul = matmul;
         for (int n = 1; n <= CPU_PANEL; n++) seconds[matmul][n] = time_columns(b, n);
     }
-    seconds[1][CROSS_VECTORS] = time_columns(b, CROSS_VECTORS);
+    for (int n = CPU_PANEL + 1; n <= CROSS_VECTORS; n++) seconds[1][n] = time_columns(b, n);
     int from = CPU_PANEL + 1;
     while (from > 1 && seconds[1][from - 1] <= seconds[0][from - 1]) from--;
     printf("%-8s %-20s", quant_find((uint32_t)b->w.type)->name, b->k->name);
@@ -166,9 +168,16 @@ static void cross_row(bench *b) {
     for (int n = 2; n <= CROSS_VECTORS; n *= n == 16 ? 4 : 2)
         printf(" %6.1f", n * ops / seconds[1][n]);
     if (from <= CPU_PANEL)
-        printf(" %6d\n", from);
+        printf(" %6d", from);
     else
-        printf("  never\n");
+        printf("  never");
+    const int tiled = b->k->tiled[b->a.kind].from;
+    for (int n = 1; n <= CROSS_VECTORS; n++) {
+        double each = seconds[n >= tiled || n > CPU_PANEL][n] / n;
+        if (each > CROSS_SLOWER * best) printf(" %d:%.0f%%", n, 100 * best / each);
+        if (each < best) best = each;
+    }
+    printf("\n");
     fflush(stdout);
 }
 
@@ -207,7 +216,8 @@ int kernel_bench_columns(int argc, char **argv) {
         fprintf(stderr, "usage: test_kernel --bench columns [type|all]\n");
         return 2;
     }
-    printf("%d rows of %d in cache, one thread, GOP/s by number of vectors; matmul wins from\n",
+    printf("%d rows of %d in cache, one thread, GOP/s by number of vectors; matmul wins from; "
+           "numbers of vectors with a lower rate than a smaller number, and their share of it\n",
            CROSS_ROWS, CROSS_COLS);
     printf("%-8s %-20s %6s %6s %6s %6s | %6s %6s %6s %6s %6s %6s\n", "type", "tier", "matvec", "2",
            "4", "8", "matmul", "4", "8", "16", "64", "from");

@@ -22,7 +22,7 @@ enum {
     MM_PAIR = 2,                 /* tiles at once: 20 KiB */
     MM_FEW =
         CPU_PANEL, /* maximum columns for which a block is a pair of tiles, which stays in L1 */
-    MM_COLS = 4    /* columns at once */
+    MM_COLS = 4    /* maximum columns at once */
 };
 _Static_assert(MM_TILES *MM_K_GROUPS *MM_GROUP_MAX <= CPU_SCRATCH_BYTES, "scratch");
 
@@ -115,16 +115,18 @@ AVX512_INLINE void mm_sums_make(const q_format *f, const act_q8_panel_group *x, 
         }
 }
 
-/* Dot products of quants [k, k + n) of a pair's groups with four columns, starting from `start`. */
+/* Dot products of quants [k, k + n) of a pair's groups with `cols` columns, starting from
+ * `start`. */
 AVX512_INLINE void mm_dot(const uint8_t *const group[MM_PAIR], const act_q8_panel_group *x, int k,
-                          int n, int col, const int32_t *start, __m512i t[MM_PAIR][MM_COLS]) {
-    for (int c = 0; c < MM_COLS; c++)
+                          int n, int col, const int cols, const int32_t *start,
+                          __m512i t[MM_PAIR][MM_COLS]) {
+    for (int c = 0; c < cols; c++)
         for (int i = 0; i < MM_PAIR; i++) t[i][c] = _mm512_set1_epi32(start[col + c]);
 #pragma GCC unroll 8
     for (int j = k; j < k + n; j++) {
         __m512i w[MM_PAIR];
         for (int i = 0; i < MM_PAIR; i++) w[i] = _mm512_load_si512(group[i] + 64 * j);
-        for (int c = 0; c < MM_COLS; c++) {
+        for (int c = 0; c < cols; c++) {
             int32_t four;
             memcpy(&four, x->q[j][col + c], sizeof four);
             const __m512i xq = _mm512_set1_epi32(four);
@@ -136,12 +138,12 @@ AVX512_INLINE void mm_dot(const uint8_t *const group[MM_PAIR], const act_q8_pane
 /* acc[i][c] += the products of a pair's groups with column col + c. */
 AVX512_INLINE void mm_group(const q_format *f, const uint8_t *const group[MM_PAIR],
                             const act_q8_panel_group *x, const mm_sums *sums, int col,
-                            __m512 acc[MM_PAIR][MM_COLS]) {
+                            const int cols, __m512 acc[MM_PAIR][MM_COLS]) {
     const int n_sub = 32 / f->sub;
     for (int s = 0; s < n_sub; s++) {
         __m512i t[MM_PAIR][MM_COLS];
-        mm_dot(group, x, s * 8 / n_sub, 8 / n_sub, col, sums->start[s], t);
-        for (int c = 0; c < MM_COLS; c++) {
+        mm_dot(group, x, s * 8 / n_sub, 8 / n_sub, col, cols, sums->start[s], t);
+        for (int c = 0; c < cols; c++) {
             const __m512 dx = _mm512_set1_ps(x->d[col + c]);
             for (int i = 0; i < MM_PAIR; i++) {
                 const float *d = (const float *)(group[i] + 512) + s * MM_ROWS;
@@ -184,11 +186,12 @@ typedef struct mm_block {
     bool first; /* y = instead of y += */
 } mm_block;
 
-/* Rows [row, row + 32) of the block times columns [col, col + 4) of a panel, which ends before
- * n_cols. An odd last tile is multiplied twice and stored once. */
+/* Rows [row, row + 32) of the block times columns [col, col + cols) of a panel, which ends before
+ * n_cols. `cols` is a constant: accumulators are registers. An odd last tile is multiplied twice
+ * and stored once. */
 AVX512_INLINE void mm_pair(const q_format *f, const mm_block *b, int64_t row,
-                           const act_q8_panel_group *x, const mm_sums *sums, int col, int n_cols,
-                           mm_ahead *ahead) {
+                           const act_q8_panel_group *x, const mm_sums *sums, int col,
+                           const int cols, int n_cols, mm_ahead *ahead) {
     const int64_t left = b->n_rows - row;
     const uint8_t *tile = b->tiles + (size_t)(row / MM_ROWS) * MM_K_GROUPS * mm_group_bytes(f);
     const uint8_t *p[MM_PAIR] = {tile, tile};
@@ -197,18 +200,18 @@ AVX512_INLINE void mm_pair(const q_format *f, const mm_block *b, int64_t row,
     const __mmask16 mask[MM_PAIR] = {(__mmask16)rows, (__mmask16)(rows >> MM_ROWS)};
     __m512 acc[MM_PAIR][MM_COLS];
     for (int i = 0; i < MM_PAIR; i++)
-        for (int c = 0; c < MM_COLS; c++)
+        for (int c = 0; c < cols; c++)
             acc[i][c] = b->first || col + c >= n_cols
                             ? _mm512_setzero_ps()
                             : _mm512_maskz_loadu_ps(mask[i],
                                                     b->y + (col + c) * b->ldy + row + i * MM_ROWS);
     for (int64_t g = 0; g < b->n_groups; g++) {
         mm_prefetch(ahead);
-        mm_group(f, p, x + g, sums + g, col, acc);
+        mm_group(f, p, x + g, sums + g, col, cols, acc);
         for (int i = 0; i < MM_PAIR; i++) p[i] += mm_group_bytes(f);
     }
     for (int i = 0; i < MM_PAIR; i++)
-        for (int c = 0; c < MM_COLS; c++)
+        for (int c = 0; c < cols; c++)
             if (col + c < n_cols)
                 _mm512_mask_storeu_ps(b->y + (col + c) * b->ldy + row + i * MM_ROWS, mask[i],
                                       acc[i][c]);
@@ -251,7 +254,10 @@ AVX512_INLINE void mm_run(const q_format *f, const cpu_mat *w, int64_t row0, int
                 int n_cols = x->n_cols - col < CPU_PANEL ? (int)(x->n_cols - col) : CPU_PANEL;
                 for (int64_t r = 0; r < b.n_rows; r += MM_PAIR * MM_ROWS)
                     for (int c = 0; c < n_cols; c += MM_COLS)
-                        mm_pair(f, &b, r, panel, sums, c, n_cols, &ahead);
+                        if (n_cols - c > 2)
+                            mm_pair(f, &b, r, panel, sums, c, MM_COLS, n_cols, &ahead);
+                        else
+                            mm_pair(f, &b, r, panel, sums, c, 2, n_cols, &ahead);
             }
         }
 }
