@@ -15,12 +15,7 @@
 #include "server.h"
 #include "signals.h"
 
-enum {
-    GRACE_SECONDS = 5, /* seconds for running answers after a signal */
-    TICK_SECONDS = 1,
-    MAX_PEM_FILE = 1 << 20,
-    METRICS_PREFIX_MAX = 64
-};
+enum { TICK_SECONDS = 1, MAX_PEM_FILE = 1 << 20, METRICS_PREFIX_MAX = 64 };
 
 typedef struct job {
     const cli_options *options;
@@ -214,8 +209,10 @@ static int serve(job *j) {
         os_event_wait(&j->asked, TICK_SECONDS);
         server_tick(j->server);
     }
-    cli_say(j->options, "shutting down: answers in progress have %d seconds", GRACE_SECONDS);
-    server_stop(j->server, GRACE_SECONDS);
+    server_drain(j->server);
+    cli_say(j->options, "shutting down: answers in progress have %lld seconds",
+            (long long)j->options->drain);
+    server_stop(j->server, (double)j->options->drain);
     j->server = NULL;
     signals_restore();
     return EXIT_DONE;

@@ -496,6 +496,10 @@ const option option_table[] = {
         .llama = EVERYWHERE,
         .help = "unload a model after S seconds without a request; the next one loads it again; "
                 "-1: never"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, drain, NAMES("drain", NULL), .argument = "S",
+        .standard = "5", RANGE(0, 86400),
+        .help = "after SIGTERM or Ctrl-C, let running answers continue for at most S seconds, and "
+                "refuse new requests with status 503"),
     ROW(FLAG, COMMAND, COMMAND_SERVE, log_json, NAMES("log-json", NULL),
         .help = "write a line of JSON for each request to standard error: id, route, model, name "
                 "of the key, status, tokens, times"),

@@ -201,7 +201,7 @@ typedef struct cli_options {
     bool isolate_keys, log_json, opens_page;
     const char *ssl_key_file, *ssl_cert_file;
     option_texts models; /* folders and lists */
-    int64_t models_max, models_idle;
+    int64_t models_max, models_idle, drain;
     double models_memory;
 
     option_variant variants[OPTION_MAX_VARIANTS]; /* in the order they were typed */

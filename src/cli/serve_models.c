@@ -45,10 +45,11 @@ static const size_t of_server[] = {
     offsetof(cli_options, timeout),        offsetof(cli_options, ping),
     offsetof(cli_options, connections),    offsetof(cli_options, models),
     offsetof(cli_options, models_max),     offsetof(cli_options, models_memory),
-    offsetof(cli_options, opens_page),     offsetof(cli_options, log_json),
-    offsetof(cli_options, cpu_mask),       offsetof(cli_options, cpu_range),
-    offsetof(cli_options, prio),           offsetof(cli_options, numa),
-    offsetof(cli_options, verbose),        offsetof(cli_options, quiet)};
+    offsetof(cli_options, drain),          offsetof(cli_options, opens_page),
+    offsetof(cli_options, log_json),       offsetof(cli_options, cpu_mask),
+    offsetof(cli_options, cpu_range),      offsetof(cli_options, prio),
+    offsetof(cli_options, numa),           offsetof(cli_options, verbose),
+    offsetof(cli_options, quiet)};
 
 static bool is_of_server(const option *o) {
     for (size_t i = 0; i < sizeof of_server / sizeof *of_server; i++)

@@ -371,11 +371,12 @@ static void next_events(server_call *c) {
 static ssize_t read_stream(void *user, uint64_t position, char *block, size_t size) {
     server_call *c = user;
     (void)position;
-    MHD_set_connection_option(c->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
     if (c->n_sent == c->out.used) {
         c->out.used = c->n_sent = 0;
-        if (c->finished) return MHD_CONTENT_READER_END_OF_STREAM;
+        MHD_set_connection_option(c->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
         while (c->out.used == 0 && !c->broken && !c->finished) next_events(c);
+        MHD_set_connection_option(c->connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                                  (unsigned)c->server->options.read_seconds);
         if (c->broken) return MHD_CONTENT_READER_END_WITH_ERROR;
         if (c->out.used == 0) return MHD_CONTENT_READER_END_OF_STREAM;
     }
@@ -383,8 +384,6 @@ static ssize_t read_stream(void *user, uint64_t position, char *block, size_t si
     if (n > size) n = size;
     memcpy(block, c->out.data + c->n_sent, n);
     c->n_sent += n;
-    MHD_set_connection_option(c->connection, MHD_CONNECTION_OPTION_TIMEOUT,
-                              (unsigned)c->server->options.read_seconds);
     return (ssize_t)n;
 }
 
@@ -392,7 +391,17 @@ static void free_stream(void *user) {
     free_call(user);
 }
 
+/* The status and the headers are sent together with the first event: a request that fails before it
+ * has the status of its failure, and a proxy may still send it to another server. */
 static enum MHD_Result answer_stream(exchange *x, server_call *c) {
+    const char *message = NULL;
+    while (c->out.used == 0 && !c->broken && !c->finished) next_events(c);
+    const unsigned failure = find_failure(c, &message);
+    if (failure) {
+        enum MHD_Result result = http_reply_error(x, failure, "%s", message);
+        free_call(c);
+        return result;
+    }
     struct MHD_Response *response = MHD_create_response_from_callback(
         MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, c, free_stream);
     if (!response) {
@@ -451,8 +460,7 @@ enum MHD_Result call_answer(exchange *x, server_call *c) {
         return http_reply_error(x, 503, "%s", err.message);
     }
     MHD_set_connection_option(x->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
-    if (c->params.stream) return answer_stream(x, c);
-    enum MHD_Result result = answer_whole(x, c);
+    enum MHD_Result result = c->params.stream ? answer_stream(x, c) : answer_whole(x, c);
     MHD_set_connection_option(x->connection, MHD_CONNECTION_OPTION_TIMEOUT,
                               (unsigned)x->server->options.read_seconds);
     return result;

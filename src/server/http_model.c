@@ -135,6 +135,10 @@ bool http_begin_use(exchange *x, const http_route *route, enum MHD_Result *resul
     /* an action on a slot may have no body */
     const bool has_body = strcmp(route->method, "POST") == 0 &&
                           (x->body.used || route->generates || route->use == USE_KNOWN);
+    if (route->use == USE_MODEL && atomic_load(&x->server->draining)) {
+        *result = http_reply_error(x, 503, "the server is shutting down");
+        return false;
+    }
     if (route->use == USE_MODEL && !begin_key(x, result)) return false;
     if (has_body && !http_parse_body(x, &body, result)) return false;
     if (!find_model(x, body, result)) return false;

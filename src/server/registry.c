@@ -486,8 +486,7 @@ pi_status registry_start(registry *r, pi_error *err) {
     return result == ACQUIRE_OK ? PI_OK : err ? err->status : PI_ERR_CANCELLED;
 }
 
-void registry_stop(registry *r, double seconds) {
-    const double until = clock_seconds() + seconds;
+void registry_stop(registry *r) {
     os_mutex_lock(&r->lock);
     r->stopping = true;
     os_condition_signal(&r->wake);
@@ -495,8 +494,7 @@ void registry_stop(registry *r, double seconds) {
     for (int i = 0; i < r->n; i++) {
         served_model *m = r->entries[i].served; /* the thread unloads no model any more */
         os_mutex_unlock(&r->lock);
-        const double left = until - clock_seconds();
-        if (m) served_stop(m, left > 0 ? left : 0);
+        if (m) served_stop(m);
         os_mutex_lock(&r->lock);
     }
     os_mutex_unlock(&r->lock);

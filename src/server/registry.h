@@ -19,9 +19,8 @@ pi_status registry_create(const server_options *options, registry **out, pi_erro
 /* Starts the thread, which loads the models of at_start. Without options.routes, waits for the only
  * model and returns the errors of loading it. */
 pi_status registry_start(registry *r, pi_error *err);
-/* Refuses all waiting requests at once, ends all sequences after `seconds`, and waits for a model
- * that is being opened. */
-void registry_stop(registry *r, double seconds);
+/* Refuses all waiting requests, ends all sequences, and cancels a model that is being opened. */
+void registry_stop(registry *r);
 void registry_destroy(registry *r); /* after registry_stop, without references; accepts NULL */
 
 int registry_count(const registry *r);

@@ -21,20 +21,21 @@ enum MHD_Result route_page(exchange *x) {
 
 enum MHD_Result route_health(exchange *x) {
     const registry *r = x->server->registry;
-    const int starting = registry_starting(x->server->registry);
+    const bool draining = atomic_load(&x->server->draining);
+    const int starting = draining ? -1 : registry_starting(x->server->registry);
+    const bool ready = !draining && starting < 0;
     bytes body = {0};
     bytes_json j;
     if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
     json_put_object(&j.writer, NULL);
-    json_put_text(&j.writer, "status", starting < 0 ? "ok" : "loading model");
-    if (starting >= 0) {
-        json_put_text(&j.writer, "model", registry_model(r, starting)->name);
-        http_put_error(&j.writer, "error", 503, "Loading model");
-    }
+    json_put_text(&j.writer, "status", ready ? "ok" : draining ? "draining" : "loading model");
+    if (starting >= 0) json_put_text(&j.writer, "model", registry_model(r, starting)->name);
+    if (!ready)
+        http_put_error(&j.writer, "error", 503,
+                       draining ? "the server is shutting down" : "Loading model");
     json_end_object(&j.writer);
     if (bytes_json_end(&j))
-        return http_reply_text(x, starting < 0 ? 200 : 503, "application/json; charset=utf-8",
-                               &body);
+        return http_reply_text(x, ready ? 200 : 503, "application/json; charset=utf-8", &body);
     bytes_free(&body);
     return http_reply_error(x, 500, "out of memory");
 }

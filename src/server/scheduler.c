@@ -44,11 +44,11 @@ struct scheduler {
     os_thread thread;
     bool has_thread, has_lock;
     os_mutex lock;
-    os_condition wake, idle; /* work has arrived; no work is left */
-    sequence *first, *last;  /* the queue */
-    slot_job *jobs;          /* jobs that wait for their slot */
+    os_condition wake;      /* work has arrived */
+    sequence *first, *last; /* the queue */
+    slot_job *jobs;         /* jobs that wait for their slot */
     os_condition job_done;
-    bool draining, stopping;
+    bool stopping;
     scheduler_stats stats;
     slot_view *views; /* [n_slots] */
 };
@@ -663,7 +663,7 @@ static void run(void *arg) {
     scheduler *s = arg;
     sampled *results = mem_calloc((size_t)logits_rows(&s->options), sizeof *results);
     os_mutex_lock(&s->lock);
-    if (!results) s->stopping = s->draining = true;
+    if (!results) s->stopping = true;
     while (!s->stopping) {
         find_who_left(s);
         end_late(s);
@@ -676,13 +676,11 @@ static void run(void *arg) {
             continue;
         }
         update_views(s);
-        os_condition_broadcast(&s->idle);
         if (!s->stopping) os_condition_wait(&s->wake, &s->lock); /* a job may have run unlocked */
     }
     end_all(s);
     run_jobs(s);
     update_views(s);
-    os_condition_broadcast(&s->idle);
     os_mutex_unlock(&s->lock);
     save_slots(s);
     mem_free(results);
@@ -692,7 +690,7 @@ static void run(void *arg) {
 
 pi_status scheduler_run_job(scheduler *s, slot_job *job, pi_error *err) {
     os_mutex_lock(&s->lock);
-    job->done = s->draining || s->stopping;
+    job->done = s->stopping;
     if (job->done)
         job->status = error_set(&job->error, PI_ERR_CANCELLED, "the server is shutting down");
     job->next = s->jobs;
@@ -707,7 +705,7 @@ pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_erro
     os_mutex_lock(&s->lock);
     pi_status status = PI_OK;
     int free_slots = s->options.n_slots - s->stats.processing;
-    if (s->draining || s->stopping)
+    if (s->stopping)
         status = error_set(err, PI_ERR_CANCELLED, "the server is shutting down");
     else if (s->stats.waiting + n > s->options.max_queue + free_slots) {
         status = error_set(err, PI_ERR_LIMIT, "too many requests wait: try again later");
@@ -810,7 +808,6 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     if (status == PI_OK) {
         os_mutex_init(&s->lock);
         os_condition_init(&s->wake);
-        os_condition_init(&s->idle);
         os_condition_init(&s->job_done);
         s->has_lock = true;
         s->has_thread = os_thread_start(&s->thread, run, s) == 0;
@@ -824,14 +821,9 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     return PI_OK;
 }
 
-void scheduler_stop(scheduler *s, double seconds) {
-    double until = clock_seconds() + seconds;
+void scheduler_stop(scheduler *s) {
     if (!s->has_thread) return;
     os_mutex_lock(&s->lock);
-    s->draining = true;
-    while (s->stats.processing + s->stats.waiting > 0 && seconds > 0) {
-        if (!os_condition_wait_until(&s->idle, &s->lock, until)) break;
-    }
     s->stopping = true;
     os_condition_signal(&s->wake);
     os_mutex_unlock(&s->lock);
@@ -841,14 +833,13 @@ void scheduler_stop(scheduler *s, double seconds) {
 
 void scheduler_destroy(scheduler *s) {
     if (!s) return;
-    scheduler_stop(s, 0);
+    scheduler_stop(s);
     for (int32_t i = 0; s->slots && i < s->options.n_slots; i++) {
         pi_session_destroy(s->slots[i].session);
         mem_free(s->slots[i].tokens);
     }
     pi_context_destroy(s->context);
     if (s->has_lock) {
-        os_condition_destroy(&s->idle);
         os_condition_destroy(&s->job_done);
         os_condition_destroy(&s->wake);
         os_mutex_destroy(&s->lock);

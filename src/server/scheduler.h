@@ -77,9 +77,9 @@ typedef struct slot_view {
 } slot_view;
 
 pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi_error *err);
-/* Accepts no more sequences, waits `seconds` for the running ones, ends the others, and joins the
- * thread. The results of sequences stay readable. */
-void scheduler_stop(scheduler *s, double seconds);
+/* Accepts no more sequences, ends all, and joins the thread. The results of sequences stay
+ * readable. */
+void scheduler_stop(scheduler *s);
 void scheduler_destroy(scheduler *s); /* after scheduler_stop; accepts NULL */
 
 /* Adds `n` sequences, all or none. PI_ERR_LIMIT: the queue is full; PI_ERR_CANCELLED: the server

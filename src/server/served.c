@@ -104,14 +104,14 @@ pi_status served_create(const served_options *options, const account_shares *sha
     return PI_OK;
 }
 
-void served_stop(served_model *m, double seconds) {
-    if (m->scheduler) scheduler_stop(m->scheduler, seconds);
+void served_stop(served_model *m) {
+    if (m->scheduler) scheduler_stop(m->scheduler);
     encoder_stop(m->encoder);
 }
 
 void served_destroy(served_model *m) {
     if (!m) return;
-    served_stop(m, 0);
+    served_stop(m);
     scheduler_destroy(m->scheduler);
     encoder_destroy(m->encoder);
     tool_style_free(&m->tools);

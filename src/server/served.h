@@ -31,9 +31,8 @@ typedef struct served_model {
  * and pi_session_create. shares: weights of the accounts of sequences. */
 pi_status served_create(const served_options *options, const account_shares *shares,
                         served_model **out, pi_error *err);
-/* Ends sequences and calls that still run after `seconds`; the results of sequences stay
- * readable. */
-void served_stop(served_model *m, double seconds);
+/* Ends sequences and calls; the results of sequences stay readable. */
+void served_stop(served_model *m);
 void served_destroy(served_model *m); /* accepts NULL */
 
 #endif

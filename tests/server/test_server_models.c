@@ -635,8 +635,8 @@ static void *open_later(void *arg) {
     return NULL;
 }
 
-/* The server stops while a model is being loaded, requests wait for it, another answers, and a
- * third waits for room. */
+/* The server stops at once while a model is being loaded, requests wait for it, another answers,
+ * and a third waits for room. */
 static void test_stop_in_between(void **state) {
     (void)state;
     question loads = {.model = "two"}, waits = {.model = "three"};
@@ -650,6 +650,8 @@ static void test_stop_in_between(void **state) {
     begin(&waits);
     wait_for_status("three", "unloaded", 1);
     assert_int_equal(pthread_create(&opener, NULL, open_later, &gates[1]), 0);
+    server_stop(c.server, 0);
+    c.server = NULL;
     stop();
     pthread_join(opener, NULL);
     const int first = end(&loads), second = end(&waits);
