@@ -175,7 +175,7 @@ const option_compat compat_table[] = {
     REFUSED("--mcp-servers-json", SERVE, "clients run tools: the server has none"),
     REFUSED("-ag --agent", SERVE, "clients run tools: the server has none"),
     REFUSED("--reasoning-budget-message", SERVE,
-            "reasoning is on or off: use --reasoning-budget 0"),
+            "reasoning ends without a message: use --reasoning-budget alone"),
     REFUSED("--skip-chat-parsing", SERVE,
             "use --reasoning-format none, and requests without tools"),
     REFUSED("--lora-init-without-apply", SERVE, "adapters are merged when loading: use --lora"),

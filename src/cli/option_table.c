@@ -92,9 +92,13 @@ const option option_table[] = {
         .help = "end after the first answer"),
     ROW(FLAG, COMMAND, COMMAND_CHAT, no_history, NAMES("no-history", NULL),
         .help = "do not save typed lines in the history file"),
-    ROW(INTEGER, COMMAND, COMMAND_CHAT | COMMAND_SERVE, reasoning_budget,
-        NAMES("reasoning-budget", NULL), .argument = "N", .standard = "-1", RANGE(-1, 0),
-        .llama = EVERYWHERE, .llama_note = "0 or -1",
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, reasoning_budget, NAMES("reasoning-budget", NULL),
+        .argument = "N", .standard = "-1", RANGE(-1, MAX_TOKENS), .llama = EVERYWHERE,
+        .help = "maximum tokens of reasoning when the request sets no budget; then the reasoning "
+                "is ended; 0: also turn reasoning off in the template; -1: no limit"),
+    ROW(INTEGER, COMMAND, COMMAND_CHAT, reasoning_budget, NAMES("reasoning-budget", NULL),
+        .argument = "N", .standard = "-1", RANGE(-1, 0), .llama = EVERYWHERE,
+        .llama_note = "0 or -1",
         .help = "tokens of reasoning; 0: turn reasoning off in the template; -1: no limit, the "
                 "template's default"),
     ROW(CHOICE, COMMAND, COMMAND_CHAT | COMMAND_SERVE, reasoning, NAMES("reasoning", "rea"),

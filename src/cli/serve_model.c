@@ -100,6 +100,7 @@ static pi_status fill(const serve_model *m, opened_model *opened, served_options
         .n_template = opened->n_template,
         .template_name = o->chat_template,
         .template_variables = opened->variables,
+        .reasoning_budget = (int32_t)o->reasoning_budget,
         .keeps_reasoning = o->reasoning_format == FORMAT_NONE,
         .evaluates_all = o->no_cache_prompt,
         .completes_messages = o->no_prefill_assistant,

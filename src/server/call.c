@@ -150,7 +150,11 @@ pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_e
 }
 
 void call_begin_messages(server_call *c, const char *prompt, size_t n) {
-    for (int i = 0; i < c->n_choices; i++) message_begin(&c->choices[i].message, prompt, n);
+    for (int i = 0; i < c->n_choices; i++) {
+        message_begin(&c->choices[i].message, prompt, n);
+        reasoning_begin(&c->choices[i].q->reasoning, c->served->options.model,
+                        c->params.reasoning_budget, prompt, n);
+    }
 }
 
 /* ---- collecting results ---------------------------------------------------------------------- */
@@ -196,6 +200,7 @@ static bool collect(server_call *c, answer_choice *k) {
     k->finish = q->finish;
     k->stopped_by = q->stopped_by ? q->stopped_by->text : NULL;
     k->n_prompt = q->n_prompt;
+    k->n_reasoning = q->n_reasoning;
     k->slot = q->slot;
     k->n_cached = q->n_cached;
     k->n_drafted = q->n_drafted;
@@ -234,6 +239,7 @@ call_usage call_get_usage(const server_call *c) {
     for (int i = 0; i < c->n_choices; i++) {
         const answer_choice *k = &c->choices[i];
         u.generated += (int64_t)k->n_generated;
+        u.reasoning += k->n_reasoning;
         if (i % c->params.n) continue;
         u.prompt += k->n_prompt;
         u.cached += k->n_cached;

@@ -20,7 +20,7 @@ typedef struct answer_choice {
     size_t tokens_capacity, tops_capacity;
     finish_reason finish;
     const char *stopped_by;
-    int32_t n_prompt, n_cached, slot;
+    int32_t n_prompt, n_cached, n_reasoning, slot;
     int64_t n_drafted, n_draft_accepted;
     sequence_times times;
     pi_error error;
@@ -102,9 +102,10 @@ void call_event_end(server_call *c);
 /* Appends text unchanged to the stream. */
 void call_put(server_call *c, const char *text);
 
-/* Number of tokens of all prompts (each prompt once) and of all choices. */
+/* Number of tokens of all prompts (each prompt once) and of all choices; generated includes
+ * reasoning. */
 typedef struct call_usage {
-    int64_t prompt, cached, generated;
+    int64_t prompt, cached, generated, reasoning;
 } call_usage;
 call_usage call_get_usage(const server_call *c);
 /* Writes "timings" in the form of llama.cpp's server. */

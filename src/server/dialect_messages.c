@@ -141,7 +141,8 @@ static pi_status put_tool_choice(json_writer *w, const json_node *choice, pi_err
     return PI_OK;
 }
 
-/* Reads thinking: {"type": "enabled"}; without the field, templates use their default. */
+/* Reads thinking: {"type": "enabled", "budget_tokens": 2048}; without the field, templates use
+ * their default. */
 static pi_status put_thinking(json_writer *w, const json_node *body, pi_error *err) {
     const json_node *thinking = json_get(body, "thinking");
     if (json_kind_of(thinking) == JSON_NULL) return PI_OK;
@@ -149,7 +150,10 @@ static pi_status put_thinking(json_writer *w, const json_node *body, pi_error *e
     if (!off && !is_type(thinking, "enabled") && !is_type(thinking, "adaptive"))
         return error_set(err, PI_ERR_ARG, "thinking: type must be enabled, adaptive or disabled");
     json_put_bool(w, "enable_thinking", !off);
-    return PI_OK;
+    int64_t budget = -1;
+    pi_status status = field_int(thinking, "budget_tokens", 0, INT32_MAX, &budget, err);
+    if (budget >= 0 && !off) json_put_int(w, "thinking_budget_tokens", budget);
+    return status;
 }
 
 /* Refuses tools that Anthropic's servers run themselves (web_search_20250305); this server cannot

@@ -18,6 +18,9 @@ static void put_usage(const server_call *c, json_writer *w) {
     json_put_object(w, "prompt_tokens_details");
     json_put_int(w, "cached_tokens", u.cached);
     json_end_object(w);
+    json_put_object(w, "completion_tokens_details");
+    json_put_int(w, "reasoning_tokens", u.reasoning);
+    json_end_object(w);
     json_end_object(w);
 }
 

@@ -196,6 +196,7 @@ static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err
                                          "stream",
                                          "cache_prompt",
                                          "chat_template_kwargs",
+                                         "reasoning_budget_tokens",
                                          "parallel_tool_calls"};
     const json_node *format = json_get(json_get(body, "text"), "format");
     pi_status status = put_input(w, body, err);
@@ -293,7 +294,7 @@ static void put_usage(const server_call *c, json_writer *w) {
     json_end_object(w);
     json_put_int(w, "output_tokens", u.generated);
     json_put_object(w, "output_tokens_details");
-    json_put_int(w, "reasoning_tokens", 0);
+    json_put_int(w, "reasoning_tokens", u.reasoning);
     json_end_object(w);
     json_put_int(w, "total_tokens", u.prompt + u.generated);
     json_end_object(w);

@@ -275,6 +275,7 @@ static pi_status read_limits(params *p, const json_node *body, const char *const
     p->slot = (int32_t)slot;
     p->max_tokens = (int32_t)max_tokens;
     p->max_draft = (int32_t)max_draft;
+    p->reasoning_budget = -1;
     p->n = (int)n;
     p->stop = find(body, "stop");
     json_kind kind = json_kind_of(p->stop);

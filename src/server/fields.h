@@ -26,11 +26,12 @@ typedef struct params {
     pi_logit_bias *bias;
     pi_sampler_kind chain[PI_SAMPLER_CHAIN_MAX];
     const char **breakers;
-    int32_t max_tokens; /* -1: no limit */
-    int32_t max_draft;  /* tokens drafted per step; -1: the server's limit */
-    int32_t slot;       /* preferred slot; -1: any */
-    int n;              /* number of choices */
-    int n_top;          /* -1: no logprobs */
+    int32_t max_tokens;       /* -1: no limit */
+    int32_t reasoning_budget; /* tokens of reasoning; -1: no limit */
+    int32_t max_draft;        /* tokens drafted per step; -1: the server's limit */
+    int32_t slot;             /* preferred slot; -1: any */
+    int n;                    /* number of choices */
+    int n_top;                /* -1: no logprobs */
     bool stream, include_usage, cache_prompt, timings;
     bool echo;           /* answers begin with the prompt */
     bool returns_tokens; /* answers contain the ids of their tokens */

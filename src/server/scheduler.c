@@ -31,6 +31,7 @@ struct scheduler {
     slot **prompts;      /* [n_slots] slots that read their prompts */
     pi_draft *drafts;    /* [n_slots] */
     prompt_store *store; /* NULL: none */
+    float *forced;       /* [n_vocab] logits of which one is 0 while it is sampled; else -inf */
     bool watching;       /* the step counts active neurons */
     os_socket *watched;  /* [n_slots + max_queue] clients' sockets */
     sequence **watchers; /* [n_slots + max_queue] sequences of these sockets */
@@ -330,6 +331,7 @@ typedef struct sampled {
     pi_sampled next;
     token_choice chosen; /* `next` with its probability; token -1: the grammar allows none */
     token_choice tops[SEQUENCE_MAX_TOP];
+    int32_t n_reasoning; /* tokens of reasoning so far */
 } sampled;
 
 /* Returns the logarithm of a token's probability in logits[n_vocab]; finds the n_top most likely
@@ -371,18 +373,32 @@ static void echo_piece(scheduler *s, const slot *t, const pi_input *in, int32_t 
     }
 }
 
+/* Samples a token of the sequence, or the token that ends its reasoning. */
+static bool sample_one(scheduler *s, sequence *q, const float *logits, pi_sampled *out) {
+    const int32_t forced = reasoning_forced(&q->reasoning);
+    if (forced >= 0) {
+        s->forced[forced] = 0;
+        logits = s->forced;
+    }
+    const bool good = pi_generation_sample(q->generation, logits, out, NULL) == PI_OK;
+    if (forced >= 0) s->forced[forced] = -INFINITY;
+    if (good) reasoning_note(&q->reasoning, out->token);
+    return good;
+}
+
 /* Samples all tokens of a slot from the rows of a step: the accepted tokens of the draft and the
  * one after them. The rest of the draft leaves the session. Returns the number of tokens. */
 static int sample_all(scheduler *s, slot *t, const pi_input *in, int32_t row, sampled *out) {
     int n = 0, n_rows = 1 + in->n_drafts;
     int32_t text = (int32_t)(t - s->slots);
-    const sequence *q = t->sequence;
+    sequence *q = t->sequence;
     if (t->state == SLOT_PROMPT) slot_begin_drafts(s->slots, t, s->options.speculator);
     do {
         sampled *r = &out[n];
         const float *logits = pi_logits(s->context, row + n);
         r->slot = t;
-        const bool good = pi_generation_sample(q->generation, logits, &r->next, NULL) == PI_OK;
+        const bool good = sample_one(s, q, logits, &r->next);
+        r->n_reasoning = q->reasoning.n;
         r->chosen = (token_choice){.token = good ? r->next.token : -1, .logprob = NAN};
         if (q->n_top >= 0 && good)
             r->chosen.logprob = find_logprobs(s, logits, r->chosen.token, q->n_top, r->tops);
@@ -426,6 +442,7 @@ static void publish(scheduler *s, sampled *r) {
         sequence_end(q, FINISH_LENGTH);
     } else {
         sequence_push(q, &r->next, r->chosen, r->tops);
+        q->n_reasoning = r->n_reasoning;
         s->stats.generated_tokens++;
     }
     t->state = SLOT_DECODE;
@@ -800,7 +817,11 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     pi_model_get_info(options->model, &info);
     s->n_vocab = info.n_vocab;
     s->n_embd = info.n_embd;
-    pi_status status = pi_context_create(options->model, &s->options.context, &s->context, err);
+    s->forced = mem_calloc((size_t)s->n_vocab, sizeof *s->forced);
+    pi_status status = s->forced ? PI_OK : error_nomem(err, (size_t)s->n_vocab * 4, "scheduler");
+    for (int32_t i = 0; i < s->n_vocab && status == PI_OK; i++) s->forced[i] = -INFINITY;
+    if (status == PI_OK)
+        status = pi_context_create(options->model, &s->options.context, &s->context, err);
     if (status == PI_OK) s->options.context.n_batch = pi_context_batch(s->context);
     if (status == PI_OK) status = create_slots(s, err);
     if (status == PI_OK && (options->store.max_bytes > 0 || options->store.folder))
@@ -845,6 +866,7 @@ void scheduler_destroy(scheduler *s) {
         os_mutex_destroy(&s->lock);
     }
     prompt_store_free(s->store);
+    mem_free(s->forced);
     mem_free(s->slots);
     mem_free(s->inputs);
     mem_free(s->stepping);

@@ -37,6 +37,7 @@ typedef struct served_options {
     const char *template_name; /* name of a built-in template; NULL: the model's template */
     /* default variables of the template: a JSON object; NULL: none */
     const char *template_variables;
+    int32_t reasoning_budget;  /* default maximum of reasoning, in tokens; -1: no limit */
     bool keeps_reasoning;      /* default of reasoning_format: reasoning stays in the content */
     bool evaluates_all;        /* default of cache_prompt: prompts are not reused */
     bool completes_messages;   /* a last message of the assistant is complete and not continued */
