@@ -131,7 +131,6 @@ const option_compat compat_table[] = {
     /* serve */
     FLAG("-cb --cont-batching", SERVE),
     FLAG("--metrics", SERVE),
-    FLAG("--props", SERVE),
     FLAG("--jinja", SERVE),
     FLAG("-e --escape", SERVE),
     FLAG("--no-escape", SERVE),
@@ -178,7 +177,6 @@ const option_compat compat_table[] = {
             "reasoning ends without a message: use --reasoning-budget alone"),
     REFUSED("--skip-chat-parsing", SERVE,
             "use --reasoning-format none, and requests without tools"),
-    REFUSED("--lora-init-without-apply", SERVE, "adapters are merged when loading: use --lora"),
     REFUSED("--log-prompts-dir", SERVE, "prompts are not logged: use a proxy that logs bodies"),
     LATER("--media-path", SERVE, MULTIMODAL),
     FLAG("--mmproj-auto", SERVE),

@@ -492,14 +492,20 @@ const option option_table[] = {
                 "unloaded for another; 0: no limit"),
     ROW(SIZE, COMMAND, COMMAND_SERVE, models_memory, NAMES("models-memory", NULL),
         .argument = "SIZE", RANGE(0, MAX_FLOAT),
-        .help = "with --models: maximum size of the loaded models' files together, in GiB or with "
-                "a unit; 0: no limit (default: three quarters of the memory that is free at the "
+        .help = "with --models: maximum size of weights and KV caches of the loaded models "
+                "together, in GiB or with a unit; 0: no limit (default: three quarters of the "
+                "memory that is free at the "
                 "start)"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, models_idle, NAMES("models-idle", NULL), .argument = "S",
         .aliases = {"--sleep-idle-seconds"}, .standard = "-1", RANGE(-1, MAX_TOKENS),
         .llama = EVERYWHERE,
         .help = "unload a model after S seconds without a request; the next one loads it again; "
                 "-1: never"),
+    ROW(FLAG, COMMAND, COMMAND_SERVE, props, NAMES("props", NULL), .llama = EVERYWHERE,
+        .help = "let clients change the defaults of sampling with POST /props"),
+    ROW(FLAG, COMMAND, COMMAND_SERVE, lora_init_without_apply,
+        NAMES("lora-init-without-apply", NULL), .llama = EVERYWHERE,
+        .help = "begin with scale 0 for all LoRA adapters; POST /lora-adapters sets the scales"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, drain, NAMES("drain", NULL), .argument = "S",
         .standard = "5", RANGE(0, 86400),
         .help = "after SIGTERM or Ctrl-C, let running answers continue for at most S seconds, and "

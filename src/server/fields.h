@@ -50,6 +50,8 @@ typedef struct params {
 pi_status params_read(params *p, const json_node *body, const pi_sampler_options *sampling,
                       int32_t max_tokens, bool cache_prompt, const char *const *limit_names,
                       const pi_model *model, pi_error *err);
+/* Reads only the numbers of the samplers. */
+pi_status params_read_sampling(const json_node *body, pi_sampler_options *out, pi_error *err);
 void params_free(params *p); /* accepts zeroed params */
 
 /* Adds the stop texts of `stop` to a sequence. */

@@ -58,6 +58,12 @@ void registry_keep(registry *r, int index, double seconds);
 bool registry_load(registry *r, int index);
 bool registry_unload(registry *r, int index);
 
+/* Scales of the adapters of model `index`: [n_adapters]. A loaded model is loaded again with the
+ * new scales once its running answers have ended; requests that come later wait for it. Returns
+ * whether the model has to be loaded again. */
+void registry_get_scales(registry *r, int index, float *scales);
+bool registry_set_scales(registry *r, int index, const float *scales);
+
 typedef enum model_state {
     MODEL_UNLOADED,
     MODEL_SLEEPING, /* unloaded because no request came; as MODEL_UNLOADED otherwise */
@@ -71,6 +77,7 @@ typedef struct model_view {
     pi_error error;         /* of the last attempt to load it; status PI_OK: none failed */
     double load_seconds;    /* of the last successful attempt; 0: none */
     double idle_left;       /* seconds until it is unloaded if no request comes; -1: it stays */
+    uint64_t bytes;         /* what it counts for max_model_bytes */
     int n_users, n_waiting; /* references and requests that wait for it */
 } model_view;
 

@@ -18,8 +18,9 @@ static const char *const native_limits[] = {"n_predict", "max_tokens", NULL};
 static pi_status read_params(exchange *x, const json_node *body, const char *const *limit_names,
                              params *p, pi_error *err) {
     const served_options *o = &x->served->options;
-    return params_read(p, body, &o->sampling, o->max_tokens, !o->evaluates_all, limit_names,
-                       o->model, err);
+    const pi_sampler_options sampling = served_sampling(x->served);
+    return params_read(p, body, &sampling, o->max_tokens, !o->evaluates_all, limit_names, o->model,
+                       err);
 }
 
 /* ---- chat ------------------------------------------------------------------------------------ */

@@ -771,6 +771,12 @@ void scheduler_get_slots(scheduler *s, slot_view *out) {
     os_mutex_unlock(&s->lock);
 }
 
+uint64_t scheduler_cache_bytes(const scheduler *s) {
+    const pi_session *session = s->slots[0].session;
+    return (uint64_t)s->options.n_slots * (pi_session_range_bytes(session, s->options.n_ctx) +
+                                           pi_session_recurrent_bytes(session));
+}
+
 const pi_context *scheduler_context(const scheduler *s) {
     return s->context;
 }

@@ -111,6 +111,8 @@ pi_status scheduler_run_job(scheduler *s, slot_job *job, pi_error *err);
 os_mutex *scheduler_lock(scheduler *s);
 
 void scheduler_get_stats(scheduler *s, scheduler_stats *out);
+/* Bytes of the KV caches and recurrent states of all slots. */
+uint64_t scheduler_cache_bytes(const scheduler *s);
 /* out: [n_slots] */
 void scheduler_get_slots(scheduler *s, slot_view *out);
 const pi_context *scheduler_context(const scheduler *s); /* only for values that never change */
