@@ -138,6 +138,7 @@ pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_e
         k->message.splits_reasoning = c->splits_reasoning;
         k->message.format = c->format.close ? &c->format : NULL;
         k->message.tools = json_root(c->tools);
+        k->message.grows_calls = c->params.stream && c->grammar && !c->dialect->whole_calls;
         c->n_choices++;
         status = fill_sequence(c, q, tokens, n_tokens, i, err);
         if (status != PI_OK || !c->params.neurons) continue;
@@ -306,6 +307,25 @@ void call_event_end(server_call *c) {
     json_end_object(&c->event.writer);
     if (!bytes_json_end(&c->event)) c->broken = true;
     call_put(c, c->dialect->lines ? "\n" : "\n\n");
+}
+
+void call_send_tools(server_call *c, answer_choice *k, const call_events *events) {
+    const model_text *m = &k->message;
+    while (k->sent_calls < m->n_calls) {
+        const bytes *arguments = &m->calls[k->sent_calls].arguments;
+        const bool complete = !m->growing || k->sent_calls + 1 < m->n_calls;
+        if (!k->call_begun) events->begin(c, k);
+        if (arguments->used > k->sent_arguments || (complete && k->sent_arguments == 0))
+            events->arguments(c, k, arguments->data + k->sent_arguments,
+                              arguments->used - k->sent_arguments);
+        k->call_begun = true;
+        k->sent_arguments = arguments->used;
+        if (!complete) return;
+        if (events->end) events->end(c, k);
+        k->call_begun = false;
+        k->sent_arguments = 0;
+        k->sent_calls++;
+    }
 }
 
 /* Writes an event that is not part of the APIs, for clients that request it. */

@@ -372,18 +372,22 @@ static void put_delta(server_call *c, const answer_choice *k, const char *type, 
     call_event_end(c);
 }
 
-static void put_tool(server_call *c, answer_choice *k, const tool_call *t) {
+static void begin_use(server_call *c, answer_choice *k) {
     stop_block(c, k);
     json_writer *w = begin_event(c, "content_block_start");
     json_put_int(w, "index", k->n_items++);
     json_put_object(w, "content_block");
-    put_use(t, w, false);
+    put_use(&k->message.calls[k->sent_calls], w, false);
     json_end_object(w);
     call_event_end(c);
-    put_delta(c, k, "input_json_delta", "partial_json", t->arguments.data, t->arguments.used);
     k->open_item = ITEM_USE;
-    stop_block(c, k);
 }
+
+static void put_input(server_call *c, answer_choice *k, const char *text, size_t n) {
+    put_delta(c, k, "input_json_delta", "partial_json", text, n);
+}
+
+static const call_events uses = {begin_use, put_input, stop_block};
 
 static void messages_delta(server_call *c, answer_choice *k) {
     const model_text *m = &k->message;
@@ -399,7 +403,7 @@ static void messages_delta(server_call *c, answer_choice *k) {
                   m->content.used - k->sent_content);
         k->sent_content = m->content.used;
     }
-    while (k->sent_calls < m->n_calls) put_tool(c, k, &m->calls[k->sent_calls++]);
+    call_send_tools(c, k, &uses);
 }
 
 static void messages_end(server_call *c, answer_choice *k) {

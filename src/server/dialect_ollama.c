@@ -331,7 +331,7 @@ static void ollama_whole(server_call *c, json_writer *w) {
 #define OLLAMA_DIALECT                                                                             \
     {                                                                                              \
         .delta = ollama_delta, .end = ollama_end, .failed = ollama_failed, .whole = ollama_whole,  \
-        .ping = "", .lines = true                                                                  \
+        .ping = "", .whole_calls = true, .lines = true                                             \
     }
 const dialect dialect_ollama_chat = OLLAMA_DIALECT;
 const dialect dialect_ollama_generate = OLLAMA_DIALECT;

@@ -240,6 +240,36 @@ static bool add_beginning(model_text *m, const char *s, size_t n) {
     return true;
 }
 
+/* Begins a call whose name is complete and whose arguments begin, in json[n]. */
+static void begin_growth(model_text *m, const char *json, size_t n) {
+    const call_format *f = m->format;
+    if (f->list || !*f->open || !*f->name_key || m->n_calls == MESSAGE_MAX_CALLS) return;
+    const char *args = value_of(json, n, f->args_key);
+    const char *name = args ? value_of(json, (size_t)(args - json), f->name_key) : NULL;
+    if (!name || *args != '{' || *name++ != '"') return;
+    const char *end = memchr(name, '"', (size_t)(args - name));
+    if (!end || end == name || memchr(name, '\\', (size_t)(end - name))) return;
+    tool_call *call = new_call(m);
+    if (!bytes_append(&call->name, name, (size_t)(end - name))) m->failed = true;
+    memset(&m->growth, 0, sizeof m->growth);
+    m->growth.at = (size_t)(args - json);
+    m->growing = true;
+}
+
+/* Adds the new part of json[n] to the arguments of the call, without blanks between values. */
+static void grow(model_text *m, const char *json, size_t n) {
+    bytes *out = &m->calls[m->n_calls - 1].arguments;
+    for (; m->growth.at < n && !m->growth.complete; m->growth.at++) {
+        const char *c = json + m->growth.at;
+        const bool quoted = m->growth.quoted, escaped = m->growth.escaped;
+        m->growth.escaped = quoted && !escaped && *c == '\\';
+        if (*c == '"' && !escaped) m->growth.quoted = !quoted;
+        if (!quoted && (*c == '{' || *c == '[')) m->growth.depth++;
+        if (!quoted && (*c == '}' || *c == ']')) m->growth.complete = --m->growth.depth == 0;
+        if ((quoted || !bytes_is_space(*c)) && !bytes_append(out, c, 1)) m->failed = true;
+    }
+}
+
 /* Reads truncated calls, whose JSON s[n] begins with. False: there is no call. */
 static bool add_cut(model_text *m, const char *s, size_t n) {
     size_t at = n > 0 && *s == '[', extent = 0;
@@ -287,9 +317,17 @@ static bool step_call(model_text *m, bool last) {
         return step_behind(m, 0, last);
     }
     size_t extent = at < n ? call_scan_extent(&m->scan, NULL, s + at, n - at) : 0;
+    if (m->grows_calls && !m->growing && extent == 0) begin_growth(m, s + at, n - at);
+    if (m->growing) grow(m, s + at, extent ? extent : n - at);
     if (extent && !last && closes_later(f->close, s + at + extent, n - at - extent)) return false;
     bool wrong = at < n && s[at] != '{' && s[at] != '[';
     if (extent == 0 && !wrong && !last) return false;
+    if (m->growing) {
+        m->growing = false;
+        if (extent > 0) return step_behind(m, at + extent, last);
+        drop(m, n); /* truncated */
+        return false;
+    }
     /* A call without a name is dropped. */
     if (extent == 0 && !wrong && m->cut && (add_cut(m, s + at, n - at) || *f->open)) {
         drop(m, n);

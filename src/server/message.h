@@ -44,20 +44,30 @@ typedef struct model_text {
     bool splits_reasoning;     /* otherwise reasoning stays in the content */
     const call_format *format; /* NULL: no calls */
     bool cut;                  /* with `last`: the text was truncated, perhaps within a call */
+    /* A call that begins is a valid one (a grammar sees to it): its arguments grow as they are
+     * written, if the form is JSON with the name before the arguments. */
+    bool grows_calls;
     /* definitions that determine the types of untyped arguments; NULL: none */
     const json_node *tools;
     /* Output. */
     bytes reasoning, content;
     tool_call calls[MESSAGE_MAX_CALLS];
-    int n_calls; /* the arguments of the last call may be incomplete when the text was truncated */
-    bool failed; /* out of memory */
+    int n_calls;  /* the arguments of the last call may be incomplete when the text was truncated */
+    bool growing; /* the last call is being written */
+    bool failed;  /* out of memory */
     /* Private. */
     message_phase phase;
     const struct reasoning_mark *mark; /* mark of the reasoning */
     bool headers;                      /* the answer consists of messages with headers */
     bool within;                       /* a further call may follow before pairs->end, or `close` */
     bytes held;                        /* text that is not yet classified */
-    call_scan scan;                    /* scan of the call that `held` begins with */
+    /* While `growing`: bytes of the call's JSON so far, state behind them. */
+    struct {
+        size_t at;
+        int depth;
+        bool quoted, escaped, complete;
+    } growth;
+    call_scan scan; /* scan of the call that `held` begins with */
 } model_text;
 
 /* Whether a control token's text is part of a mark of reasoning, messages or calls, which the
