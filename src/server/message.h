@@ -84,7 +84,7 @@ const struct reasoning_mark *message_open_mark(const char *prompt, size_t n);
 /* Returns the mark that an answer begins with, and the length of its beginning with the blanks
  * before it; NULL: none, or not yet (*more). */
 const struct reasoning_mark *message_mark_at(const char *text, size_t n, size_t *used, bool *more);
-/* Whether the answer to a prompt consists of messages with headers, several of which may be
+/* Whether the answer to a prompt consists of messages with headers, where several may be
  * reasoning; and the mark of these. */
 bool message_has_headers(const char *prompt, size_t n);
 const struct reasoning_mark *message_header_mark(void);

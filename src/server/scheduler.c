@@ -31,7 +31,7 @@ struct scheduler {
     slot **prompts;      /* [n_slots] slots that read their prompts */
     pi_draft *drafts;    /* [n_slots] */
     prompt_store *store; /* NULL: none */
-    float *forced;       /* [n_vocab] logits of which one is 0 while it is sampled; else -inf */
+    float *forced;       /* [n_vocab] logits: -inf, but 0 for a token that must be sampled */
     bool watching;       /* the step counts active neurons */
     os_socket *watched;  /* [n_slots + max_queue] clients' sockets */
     sequence **watchers; /* [n_slots + max_queue] sequences of these sockets */

@@ -1,5 +1,5 @@
-/* test_server_soak.c: 64 clients for a long time, on a server with two models of which one is
- * loaded at a time: answers, clients that leave, models that are evicted, unloaded and loaded
+/* test_server_soak.c: 64 clients for a long time, on a server that has room for one of its
+ * two models: answers, clients that leave, models that are evicted, unloaded and loaded
  * again, LoRA scales that change. Answers equal those of a server that answers nothing else. In
  * between the clients pause: memory, descriptors and threads must then be what they were after the
  * first part.
