@@ -93,7 +93,8 @@ pi_status cli_refuse_encoder(const pi_model *model, pi_error *err) {
                      info.architecture);
 }
 
-pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err) {
+static pi_status open_model(const cli_options *o, bool vocab_only, const cli_opening *how,
+                            pi_model **out, pi_error *err) {
     char path[OS_PATH_MAX];
     cli_overrides overrides;
     *out = NULL;
@@ -110,12 +111,24 @@ pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, 
     options.n_overrides = overrides.n;
     cli_adapters adapters = {.n = 0};
     if (status == PI_OK && !vocab_only) status = cli_adapters_parse(&o->lora, &adapters, err);
+    for (size_t i = 0; i < adapters.n && how->scales; i++) adapters.items[i].scale = how->scales[i];
     options.adapters = adapters.items;
     options.n_adapters = adapters.n;
+    options.progress = how->progress;
+    options.progress_user = how->user;
     if (status == PI_OK) status = pi_model_open(path, &options, out, err);
     cli_adapters_free(&adapters);
     cli_overrides_free(&overrides);
     return status;
+}
+
+pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err) {
+    return open_model(o, vocab_only, &(cli_opening){.scales = NULL}, out, err);
+}
+
+pi_status cli_model_open_as(const cli_options *o, const cli_opening *how, pi_model **out,
+                            pi_error *err) {
+    return open_model(o, false, how, out, err);
 }
 
 static uint64_t gib_bytes(double gib) {

@@ -64,6 +64,14 @@ bool cli_bundled_path(const char *name, char *buf, size_t n_buf);
 /* PI_ERR_UNSUPPORTED when the model generates no text; the message has the command to use. */
 pi_status cli_refuse_encoder(const pi_model *model, pi_error *err);
 pi_status cli_model_open(const cli_options *o, bool vocab_only, pi_model **out, pi_error *err);
+/* How a model is opened, beyond its options. */
+typedef struct cli_opening {
+    const float *scales;  /* of the adapters, in their order; NULL: those of the options */
+    pi_progress progress; /* NULL: none */
+    void *user;           /* of progress */
+} cli_opening;
+pi_status cli_model_open_as(const cli_options *o, const cli_opening *how, pi_model **out,
+                            pi_error *err);
 /* Context size in tokens: -c, or the model's training context, at most CLI_CONTEXT_DEFAULT. */
 int64_t cli_context_size(const cli_options *o, const pi_model_info *info);
 int32_t cli_max_batch(const cli_options *o); /* pi_context_options.max_batch */

@@ -15,12 +15,7 @@
 #include "server.h"
 #include "signals.h"
 
-enum {
-    GRACE_SECONDS = 5, /* seconds for running answers after a signal */
-    TICK_SECONDS = 1,
-    MAX_PEM_FILE = 1 << 20,
-    METRICS_PREFIX_MAX = 64
-};
+enum { TICK_SECONDS = 1, MAX_PEM_FILE = 1 << 20, METRICS_PREFIX_MAX = 64 };
 
 typedef struct job {
     const cli_options *options;
@@ -119,6 +114,8 @@ static pi_status find_models(job *j, pi_error *err) {
     j->only.name = o->alias ? o->alias : slash ? slash + 1 : j->only.path;
     j->one = (server_model){.name = j->only.name,
                             .path = j->only.path,
+                            .adapters = j->only.adapters,
+                            .n_adapters = j->only.n_adapters,
                             .idle_seconds = (double)o->models_idle,
                             .at_start = true,
                             .is_default = true,
@@ -164,6 +161,7 @@ static pi_status start(job *j, pi_error *err) {
                                     .static_path = o->static_path,
                                     .api_prefix = o->api_prefix,
                                     .hides_slots = o->no_slots,
+                                    .changes_props = o->props,
                                     .slot_folder = o->slot_save_path,
                                     .ping_seconds = (int32_t)o->ping,
                                     .read_seconds = (int32_t)o->timeout,
@@ -214,8 +212,10 @@ static int serve(job *j) {
         os_event_wait(&j->asked, TICK_SECONDS);
         server_tick(j->server);
     }
-    cli_say(j->options, "shutting down: answers in progress have %d seconds", GRACE_SECONDS);
-    server_stop(j->server, GRACE_SECONDS);
+    server_drain(j->server);
+    cli_say(j->options, "shutting down: answers in progress have %lld seconds",
+            (long long)j->options->drain);
+    server_stop(j->server, (double)j->options->drain);
     j->server = NULL;
     signals_restore();
     return EXIT_DONE;
@@ -224,6 +224,7 @@ static int serve(job *j) {
 static void tear_down(job *j) {
     server_stop(j->server, 0);
     serve_models_free(&j->models);
+    serve_model_free(&j->only);
     serve_keys_free(&j->keys);
     mem_free(j->tls_key);
     mem_free(j->tls_cert);

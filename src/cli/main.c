@@ -58,7 +58,7 @@ static const command commands[] = {
      "Prints \"listening on http://HOST:PORT\" once it is ready. Sampling options are the defaults "
      "of requests. With --models, requests name one of several models, which is loaded for them. "
      "After Ctrl-C or SIGTERM, the server takes no new requests and gives answers in "
-     "progress 5 seconds to end; a second signal ends the program.",
+     "progress --drain seconds to end; a second signal ends the program.",
      1, true, cmd_serve},
     {"perplexity", COMMAND_PERPLEXITY, "perplexity [-m FILE] -f TEXT [-c N] [options]",
      "measure perplexity over a text, and KL divergence from a base model",

@@ -92,9 +92,13 @@ const option option_table[] = {
         .help = "end after the first answer"),
     ROW(FLAG, COMMAND, COMMAND_CHAT, no_history, NAMES("no-history", NULL),
         .help = "do not save typed lines in the history file"),
-    ROW(INTEGER, COMMAND, COMMAND_CHAT | COMMAND_SERVE, reasoning_budget,
-        NAMES("reasoning-budget", NULL), .argument = "N", .standard = "-1", RANGE(-1, 0),
-        .llama = EVERYWHERE, .llama_note = "0 or -1",
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, reasoning_budget, NAMES("reasoning-budget", NULL),
+        .argument = "N", .standard = "-1", RANGE(-1, MAX_TOKENS), .llama = EVERYWHERE,
+        .help = "maximum tokens of reasoning when the request sets no budget; then the reasoning "
+                "is ended; 0: also turn reasoning off in the template; -1: no limit"),
+    ROW(INTEGER, COMMAND, COMMAND_CHAT, reasoning_budget, NAMES("reasoning-budget", NULL),
+        .argument = "N", .standard = "-1", RANGE(-1, 0), .llama = EVERYWHERE,
+        .llama_note = "0 or -1",
         .help = "tokens of reasoning; 0: turn reasoning off in the template; -1: no limit, the "
                 "template's default"),
     ROW(CHOICE, COMMAND, COMMAND_CHAT | COMMAND_SERVE, reasoning, NAMES("reasoning", "rea"),
@@ -488,14 +492,24 @@ const option option_table[] = {
                 "unloaded for another; 0: no limit"),
     ROW(SIZE, COMMAND, COMMAND_SERVE, models_memory, NAMES("models-memory", NULL),
         .argument = "SIZE", RANGE(0, MAX_FLOAT),
-        .help = "with --models: maximum size of the loaded models' files together, in GiB or with "
-                "a unit; 0: no limit (default: three quarters of the memory that is free at the "
+        .help = "with --models: maximum size of weights and KV caches of the loaded models "
+                "together, in GiB or with a unit; 0: no limit (default: three quarters of the "
+                "memory that is free at the "
                 "start)"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, models_idle, NAMES("models-idle", NULL), .argument = "S",
         .aliases = {"--sleep-idle-seconds"}, .standard = "-1", RANGE(-1, MAX_TOKENS),
         .llama = EVERYWHERE,
         .help = "unload a model after S seconds without a request; the next one loads it again; "
                 "-1: never"),
+    ROW(FLAG, COMMAND, COMMAND_SERVE, props, NAMES("props", NULL), .llama = EVERYWHERE,
+        .help = "let clients change the defaults of sampling with POST /props"),
+    ROW(FLAG, COMMAND, COMMAND_SERVE, lora_init_without_apply,
+        NAMES("lora-init-without-apply", NULL), .llama = EVERYWHERE,
+        .help = "begin with scale 0 for all LoRA adapters; POST /lora-adapters sets the scales"),
+    ROW(INTEGER, COMMAND, COMMAND_SERVE, drain, NAMES("drain", NULL), .argument = "S",
+        .standard = "5", RANGE(0, 86400),
+        .help = "after SIGTERM or Ctrl-C, let running answers continue for at most S seconds, and "
+                "refuse new requests with status 503"),
     ROW(FLAG, COMMAND, COMMAND_SERVE, log_json, NAMES("log-json", NULL),
         .help = "write a line of JSON for each request to standard error: id, route, model, name "
                 "of the key, status, tokens, times"),

@@ -198,10 +198,10 @@ typedef struct cli_options {
     int64_t reasoning_format;                              /* option_reasoning_format */
     option_texts api_keys, cors_origins;
     const char *api_key_file;
-    bool isolate_keys, log_json, opens_page;
+    bool isolate_keys, log_json, opens_page, props, lora_init_without_apply;
     const char *ssl_key_file, *ssl_cert_file;
     option_texts models; /* folders and lists */
-    int64_t models_max, models_idle;
+    int64_t models_max, models_idle, drain;
     double models_memory;
 
     option_variant variants[OPTION_MAX_VARIANTS]; /* in the order they were typed */

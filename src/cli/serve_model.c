@@ -35,6 +35,26 @@ static pi_status check_context(const cli_options *o, pi_error *err) {
                      (long long)o->ctx_size, (long long)o->parallel);
 }
 
+static pi_status list_adapters(serve_model *m, pi_error *err) {
+    pi_status status = cli_adapters_parse(&m->options->lora, &m->parsed, err);
+    if (status != PI_OK || m->parsed.n == 0) return status;
+    m->adapters = mem_calloc(m->parsed.n, sizeof *m->adapters);
+    if (!m->adapters) return error_nomem(err, m->parsed.n * sizeof *m->adapters, "adapters");
+    m->n_adapters = (int)m->parsed.n;
+    for (size_t i = 0; i < m->parsed.n; i++)
+        m->adapters[i] = (server_adapter){
+            .path = m->parsed.items[i].path,
+            .scale = m->options->lora_init_without_apply ? 0 : m->parsed.items[i].scale};
+    return PI_OK;
+}
+
+void serve_model_free(serve_model *m) {
+    cli_adapters_free(&m->parsed);
+    mem_free(m->adapters);
+    m->parsed = (cli_adapters){.n = 0};
+    m->adapters = NULL;
+}
+
 pi_status serve_model_find(serve_model *m, pi_error *err) {
     const cli_options *o = m->options;
     opened_model *tried = mem_calloc(1, sizeof *tried);
@@ -52,6 +72,7 @@ pi_status serve_model_find(serve_model *m, pi_error *err) {
         draft.hf_file = draft.model_url = NULL;
         status = cli_model_path(&draft, path, sizeof path, err);
     }
+    if (status == PI_OK) status = list_adapters(m, err);
     if (status == PI_OK && !file_exists(m->path)) /* the message is that of opening it */
         status = cli_model_open(o, false, &tried->model, err);
     serve_model_close(tried);
@@ -100,6 +121,7 @@ static pi_status fill(const serve_model *m, opened_model *opened, served_options
         .n_template = opened->n_template,
         .template_name = o->chat_template,
         .template_variables = opened->variables,
+        .reasoning_budget = (int32_t)o->reasoning_budget,
         .keeps_reasoning = o->reasoning_format == FORMAT_NONE,
         .evaluates_all = o->no_cache_prompt,
         .completes_messages = o->no_prefill_assistant,
@@ -108,7 +130,18 @@ static pi_status fill(const serve_model *m, opened_model *opened, served_options
     return PI_OK;
 }
 
-pi_status serve_model_open(void *user, served_options *out, void **result, pi_error *err) {
+/* pi_progress: ends the loading of a model when the server stops. */
+static bool goes_on(void *user, const char *stage, double fraction) {
+    const atomic_bool *stopped = user;
+    (void)stage;
+    (void)fraction;
+    return !atomic_load(stopped);
+}
+
+pi_status serve_model_open(void *user, const model_opening *how, served_options *out, void **result,
+                           pi_error *err) {
+    const cli_opening opening = {
+        .scales = how->scales, .progress = goes_on, .user = (void *)(uintptr_t)how->stopped};
     const serve_model *m = user;
     const cli_options *o = m->options;
     opened_model *opened = mem_calloc(1, sizeof *opened);
@@ -116,7 +149,9 @@ pi_status serve_model_open(void *user, served_options *out, void **result, pi_er
     if (!opened) return error_nomem(err, sizeof *opened, "model");
     pi_status status = sampling_create(o, &opened->sampling, err);
     if (status == PI_OK) status = read_template(o, opened, err);
-    if (status == PI_OK) status = cli_model_open(o, false, &opened->model, err);
+    if (status == PI_OK) status = cli_model_open_as(o, &opening, &opened->model, err);
+    if (status == PI_OK && atomic_load(how->stopped))
+        status = error_set(err, PI_ERR_CANCELLED, "the server is shutting down");
     if (status == PI_OK) status = sampling_add_grammar(o, opened->model, &opened->sampling, err);
     if (status == PI_OK) status = fill(m, opened, out, err);
     if (status != PI_OK)

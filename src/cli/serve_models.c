@@ -45,6 +45,7 @@ static const size_t of_server[] = {
     offsetof(cli_options, timeout),        offsetof(cli_options, ping),
     offsetof(cli_options, connections),    offsetof(cli_options, models),
     offsetof(cli_options, models_max),     offsetof(cli_options, models_memory),
+    offsetof(cli_options, drain),          offsetof(cli_options, props),
     offsetof(cli_options, opens_page),     offsetof(cli_options, log_json),
     offsetof(cli_options, cpu_mask),       offsetof(cli_options, cpu_range),
     offsetof(cli_options, prio),           offsetof(cli_options, numa),
@@ -365,6 +366,8 @@ static void fill_item(server_model *item, listed_model *m, bool is_default) {
                            .aliases = (const char *const *)m->aliases,
                            .n_aliases = m->n_aliases,
                            .path = m->model.path,
+                           .adapters = m->model.adapters,
+                           .n_adapters = m->model.n_adapters,
                            .bytes = file_bytes(m->model.path),
                            .idle_seconds = (double)m->options->models_idle,
                            .at_start = m->at_start,
@@ -419,6 +422,7 @@ void serve_models_free(serve_models *s) {
     for (int i = 0; i < s->n; i++) {
         listed_model *m = &s->listed[i];
         free_words(&m->own);
+        serve_model_free(&m->model);
         for (int k = 0; k < m->n_aliases; k++) mem_free(m->aliases[k]);
         mem_free(m->name);
         mem_free(m->file);

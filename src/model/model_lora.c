@@ -333,7 +333,13 @@ pi_status lora_merge(lora_set *s, model *m, const gguf_tensor *t, const lora_for
         if (!a) continue; /* the other matrix is absent as well, see check_pairs */
         lora_pair *pair = &job.pairs[job.n_pairs++];
         status = load_pair(&s->files[i], a, b, t, form, pair, err);
-        if (status == PI_OK) add_hash(&m->adapters_hash, pair, t);
+        if (status == PI_OK && s->files[i].scale == 0) { /* checked, but not applied */
+            mem_free(pair->a);
+            mem_free(pair->b);
+            job.n_pairs--;
+        } else if (status == PI_OK) {
+            add_hash(&m->adapters_hash, pair, t);
+        }
     }
     if (status == PI_OK && job.n_pairs > 0) status = run_job(s, &job, m, out, err);
     for (size_t i = 0; i < job.n_pairs; i++) {

@@ -7,7 +7,8 @@
  *   W + scale * alpha / rank * B A      in F16 (F32 where W is F32)
  *
  * so that plans, kernels, placement and devices need no code for adapters, and quantization of the
- * weights does not round a small change away. Matrices without a pair stay mapped.
+ * weights does not round a small change away. Matrices without a pair stay mapped, and so do
+ * matrices whose pairs all have a scale of 0.
  *
  * Pairs belong to matrices as they were trained. Where `prepare` sorted neurons or experts, or
  * transposed a matrix, the rows and columns of A and B are rearranged likewise. The pair of

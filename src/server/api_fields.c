@@ -54,7 +54,9 @@ static const api_field chat_fields[] = {
     USED("n", ""),
     USED("logprobs", ""),
     USED("top_logprobs", ""),
-    USED("reasoning_effort", "a variable of the template"),
+    USED("reasoning_effort", "a variable of the template, else a budget"),
+    USED("reasoning_budget_tokens", "maximum tokens of reasoning"),
+    USED("thinking_budget_tokens", "the same"),
     COMMON,
     SAMPLING,
     USED("chat_template_kwargs", "variables of the template"),
@@ -120,7 +122,8 @@ static const api_field infill_fields[] = {
 
 #define OLLAMA                                                                                     \
     USED("options", "num_predict, stop, seed, sampling; num_ctx and others are harmless"),         \
-        USED("format", "json, or a schema"), USED("think", "true, false, or a level"),             \
+        USED("format", "json, or a schema"),                                                       \
+        USED("think", "true, false, a level, or tokens of reasoning"),                             \
         USED("stream", "on by default"), USED("logprobs", ""), USED("top_logprobs", ""), FOR_ALL,  \
         USED("keep_alive", "if the server has several models"), REFUSED("images", "", "only text")
 
@@ -150,6 +153,7 @@ static const api_field responses_fields[] = {
     USED("parallel_tool_calls", ""),
     USED("text", "format; verbosity only medium"),
     USED("reasoning", "effort; summary is harmless"),
+    USED("reasoning_budget_tokens", "maximum tokens of reasoning"),
     USED("include", "encrypted reasoning and the like are harmless; logprobs are refused"),
     USED("temperature", ""),
     USED("top_p", ""),
@@ -192,7 +196,7 @@ static const api_field messages_fields[] = {
     USED("system", ""),
     USED("tools", "those that a client runs; strict"),
     USED("tool_choice", ""),
-    USED("thinking", "on or off; budget_tokens is not enforced"),
+    USED("thinking", "on or off; budget_tokens"),
     USED("stop_sequences", ""),
     USED("output_config", "format, effort"),
     USED("output_format", "json_schema"),

@@ -138,6 +138,7 @@ pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_e
         k->message.splits_reasoning = c->splits_reasoning;
         k->message.format = c->format.close ? &c->format : NULL;
         k->message.tools = json_root(c->tools);
+        k->message.grows_calls = c->params.stream && c->grammar && !c->dialect->whole_calls;
         c->n_choices++;
         status = fill_sequence(c, q, tokens, n_tokens, i, err);
         if (status != PI_OK || !c->params.neurons) continue;
@@ -150,7 +151,11 @@ pi_status call_add_prompt(server_call *c, int32_t *tokens, size_t n_tokens, pi_e
 }
 
 void call_begin_messages(server_call *c, const char *prompt, size_t n) {
-    for (int i = 0; i < c->n_choices; i++) message_begin(&c->choices[i].message, prompt, n);
+    for (int i = 0; i < c->n_choices; i++) {
+        message_begin(&c->choices[i].message, prompt, n);
+        reasoning_begin(&c->choices[i].q->reasoning, c->served->options.model,
+                        c->params.reasoning_budget, prompt, n);
+    }
 }
 
 /* ---- collecting results ---------------------------------------------------------------------- */
@@ -196,6 +201,7 @@ static bool collect(server_call *c, answer_choice *k) {
     k->finish = q->finish;
     k->stopped_by = q->stopped_by ? q->stopped_by->text : NULL;
     k->n_prompt = q->n_prompt;
+    k->n_reasoning = q->n_reasoning;
     k->slot = q->slot;
     k->n_cached = q->n_cached;
     k->n_drafted = q->n_drafted;
@@ -234,6 +240,7 @@ call_usage call_get_usage(const server_call *c) {
     for (int i = 0; i < c->n_choices; i++) {
         const answer_choice *k = &c->choices[i];
         u.generated += (int64_t)k->n_generated;
+        u.reasoning += k->n_reasoning;
         if (i % c->params.n) continue;
         u.prompt += k->n_prompt;
         u.cached += k->n_cached;
@@ -300,6 +307,25 @@ void call_event_end(server_call *c) {
     json_end_object(&c->event.writer);
     if (!bytes_json_end(&c->event)) c->broken = true;
     call_put(c, c->dialect->lines ? "\n" : "\n\n");
+}
+
+void call_send_tools(server_call *c, answer_choice *k, const call_events *events) {
+    const model_text *m = &k->message;
+    while (k->sent_calls < m->n_calls) {
+        const bytes *arguments = &m->calls[k->sent_calls].arguments;
+        const bool complete = !m->growing || k->sent_calls + 1 < m->n_calls;
+        if (!k->call_begun) events->begin(c, k);
+        if (arguments->used > k->sent_arguments || (complete && k->sent_arguments == 0))
+            events->arguments(c, k, arguments->data + k->sent_arguments,
+                              arguments->used - k->sent_arguments);
+        k->call_begun = true;
+        k->sent_arguments = arguments->used;
+        if (!complete) return;
+        if (events->end) events->end(c, k);
+        k->call_begun = false;
+        k->sent_arguments = 0;
+        k->sent_calls++;
+    }
 }
 
 /* Writes an event that is not part of the APIs, for clients that request it. */
@@ -371,11 +397,12 @@ static void next_events(server_call *c) {
 static ssize_t read_stream(void *user, uint64_t position, char *block, size_t size) {
     server_call *c = user;
     (void)position;
-    MHD_set_connection_option(c->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
     if (c->n_sent == c->out.used) {
         c->out.used = c->n_sent = 0;
-        if (c->finished) return MHD_CONTENT_READER_END_OF_STREAM;
+        MHD_set_connection_option(c->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
         while (c->out.used == 0 && !c->broken && !c->finished) next_events(c);
+        MHD_set_connection_option(c->connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                                  (unsigned)c->server->options.read_seconds);
         if (c->broken) return MHD_CONTENT_READER_END_WITH_ERROR;
         if (c->out.used == 0) return MHD_CONTENT_READER_END_OF_STREAM;
     }
@@ -383,8 +410,6 @@ static ssize_t read_stream(void *user, uint64_t position, char *block, size_t si
     if (n > size) n = size;
     memcpy(block, c->out.data + c->n_sent, n);
     c->n_sent += n;
-    MHD_set_connection_option(c->connection, MHD_CONNECTION_OPTION_TIMEOUT,
-                              (unsigned)c->server->options.read_seconds);
     return (ssize_t)n;
 }
 
@@ -392,7 +417,17 @@ static void free_stream(void *user) {
     free_call(user);
 }
 
+/* The status and the headers are sent together with the first event: a request that fails before it
+ * has the status of its failure, and a proxy may still send it to another server. */
 static enum MHD_Result answer_stream(exchange *x, server_call *c) {
+    const char *message = NULL;
+    while (c->out.used == 0 && !c->broken && !c->finished) next_events(c);
+    const unsigned failure = find_failure(c, &message);
+    if (failure) {
+        enum MHD_Result result = http_reply_error(x, failure, "%s", message);
+        free_call(c);
+        return result;
+    }
     struct MHD_Response *response = MHD_create_response_from_callback(
         MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, c, free_stream);
     if (!response) {
@@ -451,8 +486,7 @@ enum MHD_Result call_answer(exchange *x, server_call *c) {
         return http_reply_error(x, 503, "%s", err.message);
     }
     MHD_set_connection_option(x->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
-    if (c->params.stream) return answer_stream(x, c);
-    enum MHD_Result result = answer_whole(x, c);
+    enum MHD_Result result = c->params.stream ? answer_stream(x, c) : answer_whole(x, c);
     MHD_set_connection_option(x->connection, MHD_CONNECTION_OPTION_TIMEOUT,
                               (unsigned)x->server->options.read_seconds);
     return result;

@@ -20,7 +20,7 @@ typedef struct answer_choice {
     size_t tokens_capacity, tops_capacity;
     finish_reason finish;
     const char *stopped_by;
-    int32_t n_prompt, n_cached, slot;
+    int32_t n_prompt, n_cached, n_reasoning, slot;
     int64_t n_drafted, n_draft_accepted;
     sequence_times times;
     pi_error error;
@@ -31,7 +31,9 @@ typedef struct answer_choice {
     bool begun, ended;
     size_t sent_content, sent_reasoning, sent_tokens;
     int sent_calls;
-    int open_item; /* for dialects whose streams send one item after the other; -1: none */
+    bool call_begun;       /* the head of call number sent_calls was sent */
+    size_t sent_arguments; /* bytes of its arguments */
+    int open_item;         /* for dialects whose streams send one item after the other; -1: none */
     int n_items;
 } answer_choice;
 
@@ -46,6 +48,7 @@ typedef struct dialect {
     void (*failed)(server_call *c, unsigned status, const char *message);
     void (*whole)(server_call *c, json_writer *w);
     const char *ping; /* text to send when a stream is silent; NULL: a comment; "": nothing */
+    bool whole_calls; /* streams contain a call when it is complete */
     bool lines;       /* streams are lines of JSON, without names; otherwise server-sent events */
 } dialect;
 
@@ -95,6 +98,14 @@ enum MHD_Result call_answer(exchange *x, server_call *c);
 /* Frees the call and answers with an error. */
 enum MHD_Result call_refuse(exchange *x, server_call *c, const pi_error *err);
 
+/* How a stream sends call number k->sent_calls: its head, parts of its arguments, its end. */
+typedef struct call_events {
+    void (*begin)(server_call *c, answer_choice *k);
+    void (*arguments)(server_call *c, answer_choice *k, const char *text, size_t n);
+    void (*end)(server_call *c, answer_choice *k); /* NULL: nothing */
+} call_events;
+/* Sends the new calls, and what the last one has grown by. */
+void call_send_tools(server_call *c, answer_choice *k, const call_events *events);
 /* Begins an event whose data is a JSON object; returns the writer for its members. name NULL: no
  * name. */
 json_writer *call_event(server_call *c, const char *name);
@@ -102,9 +113,10 @@ void call_event_end(server_call *c);
 /* Appends text unchanged to the stream. */
 void call_put(server_call *c, const char *text);
 
-/* Number of tokens of all prompts (each prompt once) and of all choices. */
+/* Number of tokens of all prompts (each prompt once) and of all choices; generated includes
+ * reasoning. */
 typedef struct call_usage {
-    int64_t prompt, cached, generated;
+    int64_t prompt, cached, generated, reasoning;
 } call_usage;
 call_usage call_get_usage(const server_call *c);
 /* Writes "timings" in the form of llama.cpp's server. */

@@ -141,7 +141,8 @@ static pi_status put_tool_choice(json_writer *w, const json_node *choice, pi_err
     return PI_OK;
 }
 
-/* Reads thinking: {"type": "enabled"}; without the field, templates use their default. */
+/* Reads thinking: {"type": "enabled", "budget_tokens": 2048}; without the field, templates use
+ * their default. */
 static pi_status put_thinking(json_writer *w, const json_node *body, pi_error *err) {
     const json_node *thinking = json_get(body, "thinking");
     if (json_kind_of(thinking) == JSON_NULL) return PI_OK;
@@ -149,7 +150,10 @@ static pi_status put_thinking(json_writer *w, const json_node *body, pi_error *e
     if (!off && !is_type(thinking, "enabled") && !is_type(thinking, "adaptive"))
         return error_set(err, PI_ERR_ARG, "thinking: type must be enabled, adaptive or disabled");
     json_put_bool(w, "enable_thinking", !off);
-    return PI_OK;
+    int64_t budget = -1;
+    pi_status status = field_int(thinking, "budget_tokens", 0, INT32_MAX, &budget, err);
+    if (budget >= 0 && !off) json_put_int(w, "thinking_budget_tokens", budget);
+    return status;
 }
 
 /* Refuses tools that Anthropic's servers run themselves (web_search_20250305); this server cannot
@@ -368,18 +372,22 @@ static void put_delta(server_call *c, const answer_choice *k, const char *type, 
     call_event_end(c);
 }
 
-static void put_tool(server_call *c, answer_choice *k, const tool_call *t) {
+static void begin_use(server_call *c, answer_choice *k) {
     stop_block(c, k);
     json_writer *w = begin_event(c, "content_block_start");
     json_put_int(w, "index", k->n_items++);
     json_put_object(w, "content_block");
-    put_use(t, w, false);
+    put_use(&k->message.calls[k->sent_calls], w, false);
     json_end_object(w);
     call_event_end(c);
-    put_delta(c, k, "input_json_delta", "partial_json", t->arguments.data, t->arguments.used);
     k->open_item = ITEM_USE;
-    stop_block(c, k);
 }
+
+static void put_input(server_call *c, answer_choice *k, const char *text, size_t n) {
+    put_delta(c, k, "input_json_delta", "partial_json", text, n);
+}
+
+static const call_events uses = {begin_use, put_input, stop_block};
 
 static void messages_delta(server_call *c, answer_choice *k) {
     const model_text *m = &k->message;
@@ -395,7 +403,7 @@ static void messages_delta(server_call *c, answer_choice *k) {
                   m->content.used - k->sent_content);
         k->sent_content = m->content.used;
     }
-    while (k->sent_calls < m->n_calls) put_tool(c, k, &m->calls[k->sent_calls++]);
+    call_send_tools(c, k, &uses);
 }
 
 static void messages_end(server_call *c, answer_choice *k) {

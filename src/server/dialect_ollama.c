@@ -56,17 +56,26 @@ static pi_status put_format(json_writer *w, const json_node *body, pi_error *err
     return PI_OK;
 }
 
-/* Reads think: true, false or a level. */
+/* Reads think: true, false, a level, or, beyond Ollama's API, a number of tokens. */
 static pi_status put_think(json_writer *w, const json_node *body, pi_error *err) {
     const json_node *think = json_get(body, "think");
     const char *level = NULL;
     bool on = true;
     size_t n = 0;
+    int64_t budget = -1;
     if (json_kind_of(think) == JSON_NULL) return PI_OK;
+    if (json_as_int(think, &budget)) {
+        if (budget < 0 || budget > INT32_MAX)
+            return error_set(err, PI_ERR_ARG, "think: a number of tokens must be 0 or more");
+        json_put_int(w, "thinking_budget_tokens", budget);
+        json_put_bool(w, "enable_thinking", budget > 0);
+        return PI_OK;
+    }
     if (json_as_string(think, &level, &n))
         json_put_string(w, "reasoning_effort", level, n);
     else if (!json_as_bool(think, &on))
-        return error_set(err, PI_ERR_ARG, "think: must be true, false or a level");
+        return error_set(err, PI_ERR_ARG,
+                         "think: must be true, false, a level or a number of tokens");
     json_put_bool(w, "enable_thinking", on);
     return PI_OK;
 }
@@ -322,7 +331,7 @@ static void ollama_whole(server_call *c, json_writer *w) {
 #define OLLAMA_DIALECT                                                                             \
     {                                                                                              \
         .delta = ollama_delta, .end = ollama_end, .failed = ollama_failed, .whole = ollama_whole,  \
-        .ping = "", .lines = true                                                                  \
+        .ping = "", .whole_calls = true, .lines = true                                             \
     }
 const dialect dialect_ollama_chat = OLLAMA_DIALECT;
 const dialect dialect_ollama_generate = OLLAMA_DIALECT;

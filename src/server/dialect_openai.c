@@ -18,6 +18,9 @@ static void put_usage(const server_call *c, json_writer *w) {
     json_put_object(w, "prompt_tokens_details");
     json_put_int(w, "cached_tokens", u.cached);
     json_end_object(w);
+    json_put_object(w, "completion_tokens_details");
+    json_put_int(w, "reasoning_tokens", u.reasoning);
+    json_end_object(w);
     json_end_object(w);
 }
 
@@ -203,12 +206,12 @@ static void chat_begin(server_call *c, answer_choice *k) {
     end_delta(c, k, w, false);
 }
 
-static void chat_call(server_call *c, answer_choice *k, int index) {
-    const tool_call *t = &k->message.calls[index];
+static void chat_call_begin(server_call *c, answer_choice *k) {
+    const tool_call *t = &k->message.calls[k->sent_calls];
     json_writer *w = begin_delta(c, k);
     json_put_array(w, "tool_calls");
     json_put_object(w, NULL);
-    json_put_int(w, "index", index);
+    json_put_int(w, "index", k->sent_calls);
     json_put_text(w, "id", t->id);
     json_put_text(w, "type", "function");
     json_put_object(w, "function");
@@ -218,17 +221,22 @@ static void chat_call(server_call *c, answer_choice *k, int index) {
     json_end_object(w);
     json_end_array(w);
     end_delta(c, k, w, false);
-    w = begin_delta(c, k);
+}
+
+static void chat_arguments(server_call *c, answer_choice *k, const char *text, size_t n) {
+    json_writer *w = begin_delta(c, k);
     json_put_array(w, "tool_calls");
     json_put_object(w, NULL);
-    json_put_int(w, "index", index);
+    json_put_int(w, "index", k->sent_calls);
     json_put_object(w, "function");
-    json_put_string(w, "arguments", t->arguments.data, t->arguments.used);
+    json_put_string(w, "arguments", text, n);
     json_end_object(w);
     json_end_object(w);
     json_end_array(w);
     end_delta(c, k, w, false);
 }
+
+static const call_events chat_calls = {chat_call_begin, chat_arguments, NULL};
 
 static void chat_delta(server_call *c, answer_choice *k) {
     const model_text *m = &k->message;
@@ -246,7 +254,7 @@ static void chat_delta(server_call *c, answer_choice *k) {
         k->sent_content = m->content.used;
         end_delta(c, k, w, false);
     }
-    while (k->sent_calls < m->n_calls) chat_call(c, k, k->sent_calls++);
+    call_send_tools(c, k, &chat_calls);
 }
 
 static void chat_end(server_call *c, answer_choice *k) {

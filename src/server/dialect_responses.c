@@ -196,6 +196,7 @@ static pi_status write_chat(const json_node *body, json_writer *w, pi_error *err
                                          "stream",
                                          "cache_prompt",
                                          "chat_template_kwargs",
+                                         "reasoning_budget_tokens",
                                          "parallel_tool_calls"};
     const json_node *format = json_get(json_get(body, "text"), "format");
     pi_status status = put_input(w, body, err);
@@ -293,7 +294,7 @@ static void put_usage(const server_call *c, json_writer *w) {
     json_end_object(w);
     json_put_int(w, "output_tokens", u.generated);
     json_put_object(w, "output_tokens_details");
-    json_put_int(w, "reasoning_tokens", 0);
+    json_put_int(w, "reasoning_tokens", u.reasoning);
     json_end_object(w);
     json_put_int(w, "total_tokens", u.prompt + u.generated);
     json_end_object(w);
@@ -445,31 +446,39 @@ static void send_text(server_call *c, answer_choice *k, int item, const bytes *t
     *sent = text->used;
 }
 
-static void send_call(server_call *c, answer_choice *k, int index) {
-    const tool_call *t = &k->message.calls[index];
+static void begin_call(server_call *c, answer_choice *k) {
     close_item(c, k, false);
     k->n_items++;
     json_writer *w = begin_event(c, "response.output_item.added");
     json_put_int(w, "output_index", k->n_items - 1);
-    put_call(c, w, "item", t, k->n_items - 1, false, false);
+    put_call(c, w, "item", &k->message.calls[k->sent_calls], k->n_items - 1, false, false);
     call_event_end(c);
-    w = begin_item_event(c, k, "response.function_call_arguments.delta", ITEM_CALL);
-    json_put_string(w, "delta", t->arguments.data, t->arguments.used);
+}
+
+static void send_arguments(server_call *c, answer_choice *k, const char *text, size_t n) {
+    json_writer *w = begin_item_event(c, k, "response.function_call_arguments.delta", ITEM_CALL);
+    json_put_string(w, "delta", text, n);
     call_event_end(c);
-    w = begin_item_event(c, k, "response.function_call_arguments.done", ITEM_CALL);
+}
+
+static void end_call(server_call *c, answer_choice *k) {
+    const tool_call *t = &k->message.calls[k->sent_calls];
+    json_writer *w = begin_item_event(c, k, "response.function_call_arguments.done", ITEM_CALL);
     json_put_string(w, "arguments", t->arguments.data, t->arguments.used);
     call_event_end(c);
     w = begin_event(c, "response.output_item.done");
     json_put_int(w, "output_index", k->n_items - 1);
-    put_call(c, w, "item", t, k->n_items - 1, true, call_is_cut(k, index));
+    put_call(c, w, "item", t, k->n_items - 1, true, call_is_cut(k, k->sent_calls));
     call_event_end(c);
 }
+
+static const call_events call_items = {begin_call, send_arguments, end_call};
 
 static void responses_delta(server_call *c, answer_choice *k) {
     const model_text *m = &k->message;
     send_text(c, k, ITEM_REASONING, &m->reasoning, &k->sent_reasoning);
     send_text(c, k, ITEM_MESSAGE, &m->content, &k->sent_content);
-    while (k->sent_calls < m->n_calls) send_call(c, k, k->sent_calls++);
+    call_send_tools(c, k, &call_items);
 }
 
 static void responses_end(server_call *c, answer_choice *k) {

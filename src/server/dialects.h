@@ -45,6 +45,9 @@ enum MHD_Result route_model(exchange *x);
 enum MHD_Result route_model_load(exchange *x);
 enum MHD_Result route_model_unload(exchange *x);
 enum MHD_Result route_props(exchange *x);
+enum MHD_Result route_props_change(exchange *x);
+enum MHD_Result route_adapters(exchange *x); /* in route_adapters.c */
+enum MHD_Result route_adapters_change(exchange *x);
 enum MHD_Result route_slots(exchange *x);
 enum MHD_Result route_slot_action(exchange *x); /* in route_slots.c */
 enum MHD_Result route_metrics(exchange *x);

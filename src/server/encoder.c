@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "clock.h"
 #include "error.h"
 #include "mem.h"
 #include "os_thread.h"
@@ -61,8 +62,8 @@ pi_pooling encoder_pooling(const encoder *e) {
     return e->pooling;
 }
 
-pi_status encoder_embed(encoder *e, const pi_embed_text *texts, int32_t n_texts, float *out,
-                        pi_error *err) {
+pi_status encoder_embed(encoder *e, const pi_embed_text *texts, int32_t n_texts, double deadline,
+                        float *out, pi_error *err) {
     const int32_t width = pi_embedding_width(e->model, e->pooling);
     const int32_t n_batch = pi_context_batch(e->context);
     pi_status status = PI_OK;
@@ -73,6 +74,8 @@ pi_status encoder_embed(encoder *e, const pi_embed_text *texts, int32_t n_texts,
         os_mutex_lock(&e->lock);
         if (atomic_load(&e->stopped))
             status = error_set(err, PI_ERR_CANCELLED, "the server is shutting down");
+        else if (clock_seconds() >= deadline)
+            status = error_set(err, PI_ERR_CANCELLED, "the request's timeout passed");
         else
             status = pi_embed(e->context, texts + i, n, e->pooling, out + (size_t)i * (size_t)width,
                               err);

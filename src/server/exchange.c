@@ -113,6 +113,8 @@ enum MHD_Result http_send(exchange *x, unsigned status, struct MHD_Response *res
     if (x->retry_seconds > 0) snprintf(retry, sizeof retry, "%d", (int)x->retry_seconds);
     if (status == 503 || status == 429)
         MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, retry);
+    if (atomic_load(&x->server->draining))
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     if (status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     add_cors(x, response);
     enum MHD_Result result = MHD_queue_response(x->connection, status, response);

@@ -4,6 +4,7 @@
 #define SERVER_EXCHANGE_H
 
 #include <microhttpd.h>
+#include <stdatomic.h>
 
 #include "bytes.h"
 #include "limiter.h"
@@ -38,6 +39,7 @@ typedef struct server {
     os_socket listener; /* OS_SOCKET_NONE: passed to the daemon */
     bool is_loopback;   /* reachable only from this machine */
     struct MHD_Daemon *daemon;
+    atomic_bool draining; /* requests that use a model are refused */
     os_mutex clients_lock;
     http_client *clients;
     histogram request_seconds; /* of requests that use a model; under clients_lock */

@@ -111,7 +111,7 @@ static const sampling_field sampling_fields[] = {
     FIELD("ignore_eos", BOOL, ignore_eos, 0, 1),
 };
 
-static pi_status read_sampling(pi_sampler_options *o, const json_node *body, pi_error *err) {
+pi_status params_read_sampling(const json_node *body, pi_sampler_options *o, pi_error *err) {
     pi_status status = PI_OK;
     for (size_t i = 0; i < sizeof sampling_fields / sizeof *sampling_fields && !status; i++) {
         const sampling_field *f = &sampling_fields[i];
@@ -275,6 +275,7 @@ static pi_status read_limits(params *p, const json_node *body, const char *const
     p->slot = (int32_t)slot;
     p->max_tokens = (int32_t)max_tokens;
     p->max_draft = (int32_t)max_draft;
+    p->reasoning_budget = -1;
     p->n = (int)n;
     p->stop = find(body, "stop");
     json_kind kind = json_kind_of(p->stop);
@@ -289,7 +290,7 @@ pi_status params_read(params *p, const json_node *body, const pi_sampler_options
     *p = (params){.sampling = *sampling, .max_tokens = max_tokens, .n_top = -1};
     p->cache_prompt = cache_prompt;
     const json_node *stream_options = find(body, "stream_options");
-    pi_status status = read_sampling(&p->sampling, body, err);
+    pi_status status = params_read_sampling(body, &p->sampling, err);
     if (status == PI_OK) status = read_chain(p, body, err);
     if (status == PI_OK) status = read_breakers(p, body, err);
     if (status == PI_OK) status = read_bias(p, body, model, err);

@@ -26,11 +26,12 @@ typedef struct params {
     pi_logit_bias *bias;
     pi_sampler_kind chain[PI_SAMPLER_CHAIN_MAX];
     const char **breakers;
-    int32_t max_tokens; /* -1: no limit */
-    int32_t max_draft;  /* tokens drafted per step; -1: the server's limit */
-    int32_t slot;       /* preferred slot; -1: any */
-    int n;              /* number of choices */
-    int n_top;          /* -1: no logprobs */
+    int32_t max_tokens;       /* -1: no limit */
+    int32_t reasoning_budget; /* tokens of reasoning; -1: no limit */
+    int32_t max_draft;        /* tokens drafted per step; -1: the server's limit */
+    int32_t slot;             /* preferred slot; -1: any */
+    int n;                    /* number of choices */
+    int n_top;                /* -1: no logprobs */
     bool stream, include_usage, cache_prompt, timings;
     bool echo;           /* answers begin with the prompt */
     bool returns_tokens; /* answers contain the ids of their tokens */
@@ -49,6 +50,8 @@ typedef struct params {
 pi_status params_read(params *p, const json_node *body, const pi_sampler_options *sampling,
                       int32_t max_tokens, bool cache_prompt, const char *const *limit_names,
                       const pi_model *model, pi_error *err);
+/* Reads only the numbers of the samplers. */
+pi_status params_read_sampling(const json_node *body, pi_sampler_options *out, pi_error *err);
 void params_free(params *p); /* accepts zeroed params */
 
 /* Adds the stop texts of `stop` to a sequence. */

@@ -26,7 +26,10 @@ void http_connection(void *user, struct MHD_Connection *connection, void **socke
 typedef enum route_use {
     USE_NONE,
     USE_KNOWN,  /* names a model; x->served is NULL while it is not loaded */
+    USE_QUERY,  /* as USE_KNOWN, but only the query may name the model */
     USE_LOADED, /* describes a loaded model: the request neither loads it nor counts as a use */
+    USE_PROPS,  /* as USE_LOADED; without a name, x->model may be -1: all models */
+    USE_CHANGE, /* changes which models are loaded; the route finds the model */
     USE_MODEL
 } route_use;
 
@@ -47,6 +50,9 @@ const http_route *http_find_route(const char *method, const char *path, const ch
 /* Finds the model that the request names, and gets a reference to it in x->served; begins the
  * request of its key. False: the client already has its answer, *result. */
 bool http_begin_use(exchange *x, const http_route *route, enum MHD_Result *result);
+/* Waits until the request's model x->model is loaded and gets a reference to it in x->served.
+ * False: the client already has its answer, *result. */
+bool http_acquire_model(exchange *x, enum MHD_Result *result);
 /* Drops the reference: called when the handler has returned; streams hold their own, and clients
  * that read slowly keep no model in memory. */
 void http_release_model(exchange *x);

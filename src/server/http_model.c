@@ -50,6 +50,11 @@ static pi_status read_order(exchange *x, const json_node *body, pi_error *err) {
     return status;
 }
 
+static bool names_model(const exchange *x, const json_node *body) {
+    const char *name = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, "model");
+    return (name && *name) || json_kind_of(json_get(body, "model")) != JSON_NULL;
+}
+
 /* Finds the model that the query or the body names. body NULL: none. */
 static bool find_model(exchange *x, const json_node *body, enum MHD_Result *result) {
     registry *r = x->server->registry;
@@ -92,7 +97,7 @@ static pi_status read_keep_alive(const json_node *body, bool generates, double *
     return PI_OK;
 }
 
-static bool acquire(exchange *x, enum MHD_Result *result) {
+bool http_acquire_model(exchange *x, enum MHD_Result *result) {
     registry *r = x->server->registry;
     const double latest = clock_seconds() + LOAD_SECONDS;
     pi_error err = {.status = PI_OK};
@@ -132,11 +137,22 @@ bool http_begin_use(exchange *x, const http_route *route, enum MHD_Result *resul
     double keep = NAN;
     pi_error err = {.status = PI_OK};
     if (route->use == USE_NONE) return true;
+    const bool posts = strcmp(route->method, "POST") == 0;
     /* an action on a slot may have no body */
-    const bool has_body = strcmp(route->method, "POST") == 0 &&
+    const bool has_body = posts && route->use != USE_QUERY &&
                           (x->body.used || route->generates || route->use == USE_KNOWN);
-    if (route->use == USE_MODEL && !begin_key(x, result)) return false;
+    const bool counts = route->use == USE_MODEL || route->use == USE_CHANGE ||
+                        (posts && (route->use == USE_QUERY || route->use == USE_PROPS));
+    if (counts && atomic_load(&x->server->draining)) {
+        *result = http_reply_error(x, 503, "the server is shutting down");
+        return false;
+    }
+    if (counts && !begin_key(x, result)) return false;
+    if (route->use == USE_CHANGE) return true;
     if (has_body && !http_parse_body(x, &body, result)) return false;
+    if (route->use == USE_PROPS && !names_model(x, body) && x->server->options.routes &&
+        registry_default(x->server->registry) < 0)
+        return true;
     if (!find_model(x, body, result)) return false;
     pi_status status = read_order(x, body, &err);
     if (status == PI_OK && x->server->options.routes && strncmp(x->path, "/api/", 5) == 0)
@@ -151,12 +167,12 @@ bool http_begin_use(exchange *x, const http_route *route, enum MHD_Result *resul
     }
     if (route->use != USE_MODEL) {
         x->served = registry_peek(x->server->registry, x->model);
-        if (x->served || route->use == USE_KNOWN) return true;
+        if (x->served || route->use == USE_KNOWN || route->use == USE_QUERY) return true;
         *result = http_reply_error(x, 503, "the model %s is not loaded: POST /models/load loads it",
                                    registry_model(x->server->registry, x->model)->name);
         return false;
     }
-    if (!acquire(x, result)) return false;
+    if (!http_acquire_model(x, result)) return false;
     if (!isnan(keep)) registry_keep(x->server->registry, x->model, keep);
     if (!x->served->encoder || !route->generates) return true;
     *result = http_reply_error(x, 400,

@@ -10,11 +10,6 @@
 #include "os_text.h"
 #include "rng.h"
 
-/* Marks of reasoning in the known models: begin, end, and what may follow the end before the
- * content. */
-struct reasoning_mark {
-    const char *begin, *end, *after;
-};
 static const struct reasoning_mark marks[] = {
     {"<think>", "</think>", ""},
     {"<thought>", "</thought>", ""},
@@ -40,8 +35,7 @@ static size_t spaces(const char *s, size_t n) {
     return i;
 }
 
-/* Number of bytes at the end of s[n] that are a proper prefix of `word`; 0: none. */
-static size_t beginning_at_end(const char *s, size_t n, const char *word) {
+size_t message_beginning_at_end(const char *s, size_t n, const char *word) {
     size_t m = strlen(word);
     if (m == 0) return 0;
     for (size_t k = m - 1 < n ? m - 1 : n; k > 0; k--)
@@ -246,6 +240,36 @@ static bool add_beginning(model_text *m, const char *s, size_t n) {
     return true;
 }
 
+/* Begins a call whose name is complete and whose arguments begin, in json[n]. */
+static void begin_growth(model_text *m, const char *json, size_t n) {
+    const call_format *f = m->format;
+    if (f->list || !*f->open || !*f->name_key || m->n_calls == MESSAGE_MAX_CALLS) return;
+    const char *args = value_of(json, n, f->args_key);
+    const char *name = args ? value_of(json, (size_t)(args - json), f->name_key) : NULL;
+    if (!name || *args != '{' || *name++ != '"') return;
+    const char *end = memchr(name, '"', (size_t)(args - name));
+    if (!end || end == name || memchr(name, '\\', (size_t)(end - name))) return;
+    tool_call *call = new_call(m);
+    if (!bytes_append(&call->name, name, (size_t)(end - name))) m->failed = true;
+    memset(&m->growth, 0, sizeof m->growth);
+    m->growth.at = (size_t)(args - json);
+    m->growing = true;
+}
+
+/* Adds the new part of json[n] to the arguments of the call, without blanks between values. */
+static void grow(model_text *m, const char *json, size_t n) {
+    bytes *out = &m->calls[m->n_calls - 1].arguments;
+    for (; m->growth.at < n && !m->growth.complete; m->growth.at++) {
+        const char *c = json + m->growth.at;
+        const bool quoted = m->growth.quoted, escaped = m->growth.escaped;
+        m->growth.escaped = quoted && !escaped && *c == '\\';
+        if (*c == '"' && !escaped) m->growth.quoted = !quoted;
+        if (!quoted && (*c == '{' || *c == '[')) m->growth.depth++;
+        if (!quoted && (*c == '}' || *c == ']')) m->growth.complete = --m->growth.depth == 0;
+        if ((quoted || !bytes_is_space(*c)) && !bytes_append(out, c, 1)) m->failed = true;
+    }
+}
+
 /* Reads truncated calls, whose JSON s[n] begins with. False: there is no call. */
 static bool add_cut(model_text *m, const char *s, size_t n) {
     size_t at = n > 0 && *s == '[', extent = 0;
@@ -293,9 +317,17 @@ static bool step_call(model_text *m, bool last) {
         return step_behind(m, 0, last);
     }
     size_t extent = at < n ? call_scan_extent(&m->scan, NULL, s + at, n - at) : 0;
+    if (m->grows_calls && !m->growing && extent == 0) begin_growth(m, s + at, n - at);
+    if (m->growing) grow(m, s + at, extent ? extent : n - at);
     if (extent && !last && closes_later(f->close, s + at + extent, n - at - extent)) return false;
     bool wrong = at < n && s[at] != '{' && s[at] != '[';
     if (extent == 0 && !wrong && !last) return false;
+    if (m->growing) {
+        m->growing = false;
+        if (extent > 0) return step_behind(m, at + extent, last);
+        drop(m, n); /* truncated */
+        return false;
+    }
     /* A call without a name is dropped. */
     if (extent == 0 && !wrong && m->cut && (add_cut(m, s + at, n - at) || *f->open)) {
         drop(m, n);
@@ -313,21 +345,28 @@ static bool step_call(model_text *m, bool last) {
 
 /* ---- reasoning and content ------------------------------------------------------------------- */
 
+const struct reasoning_mark *message_mark_at(const char *text, size_t n, size_t *used, bool *more) {
+    const size_t n_space = spaces(text, n);
+    *more = false;
+    for (int i = 0; i < N_MARKS; i++) {
+        const size_t n_mark = strlen(marks[i].begin), n_text = n - n_space;
+        if (memcmp(text + n_space, marks[i].begin, n_text < n_mark ? n_text : n_mark) != 0)
+            continue;
+        *used = n_space + n_mark;
+        *more = n_text < n_mark;
+        return *more ? NULL : &marks[i];
+    }
+    return NULL;
+}
+
 /* At the start of the text: is this reasoning? False: not yet known. */
 static bool step_start(model_text *m, bool last) {
-    size_t n_space = spaces(m->held.data, m->held.used), n = m->held.used - n_space;
-    const char *s = m->held.data + n_space;
-    for (int i = 0; i < N_MARKS && m->splits_reasoning; i++) {
-        size_t n_mark = strlen(marks[i].begin);
-        if (n >= n_mark && memcmp(s, marks[i].begin, n_mark) == 0) {
-            drop(m, n_space + n_mark);
-            m->phase = MESSAGE_REASONING;
-            m->mark = &marks[i];
-            return true;
-        }
-        if (n < n_mark && memcmp(s, marks[i].begin, n) == 0 && !last) return false;
-    }
-    m->phase = MESSAGE_CONTENT;
+    size_t used = 0;
+    bool more = false;
+    if (m->splits_reasoning) m->mark = message_mark_at(m->held.data, m->held.used, &used, &more);
+    if (more && !last) return false;
+    m->phase = m->mark ? MESSAGE_REASONING : MESSAGE_CONTENT;
+    drop(m, m->mark ? used : 0);
     return true;
 }
 
@@ -336,7 +375,7 @@ static bool step_reasoning(model_text *m, bool last) {
     if (m->held.used == 0) return false;
     const char *s = m->held.data, *end = find(s, m->held.used, m->mark->end);
     if (!end) {
-        size_t back = last ? 0 : beginning_at_end(s, m->held.used, m->mark->end);
+        size_t back = last ? 0 : message_beginning_at_end(s, m->held.used, m->mark->end);
         size_t n = m->held.used - back;
         while (!last && n > 0 && bytes_is_space(s[n - 1])) n--; /* trailing blanks are held back */
         move(m, &m->reasoning, n);
@@ -392,7 +431,7 @@ static bool find_header(const model_text *m, size_t *n, size_t *part) {
     const char *first = NULL;
     for (int i = 0; i < N_HEADER_MARKS; i++) {
         const char *hit = find(m->held.data, m->held.used, header_marks[i]);
-        size_t begun = beginning_at_end(m->held.data, m->held.used, header_marks[i]);
+        size_t begun = message_beginning_at_end(m->held.data, m->held.used, header_marks[i]);
         if (hit && (!first || hit < first)) first = hit;
         if (begun > *part) *part = begun;
     }
@@ -425,7 +464,7 @@ static bool step_content(model_text *m, bool last) {
             m->phase = MESSAGE_CALL;
             return true;
         }
-        back = header || (last && !m->cut) ? 0 : beginning_at_end(s, n, open);
+        back = header || (last && !m->cut) ? 0 : message_beginning_at_end(s, n, open);
         if (!header && !last && part > back) back = part;
         /* White space before a call is dropped. */
         while (!last && !header && back < n && bytes_is_space(s[n - back - 1])) back++;
@@ -440,7 +479,7 @@ static bool step_content(model_text *m, bool last) {
     return header;
 }
 
-static const struct reasoning_mark *open_mark(const char *prompt, size_t n) {
+const struct reasoning_mark *message_open_mark(const char *prompt, size_t n) {
     while (n > 0 && bytes_is_space(prompt[n - 1])) n--;
     for (int i = 0; i < N_MARKS; i++) {
         size_t n_begin = strlen(marks[i].begin);
@@ -451,12 +490,12 @@ static const struct reasoning_mark *open_mark(const char *prompt, size_t n) {
 }
 
 const char *message_open_reasoning(const char *prompt, size_t n) {
-    const struct reasoning_mark *mark = open_mark(prompt, n);
+    const struct reasoning_mark *mark = message_open_mark(prompt, n);
     return mark ? mark->end : NULL;
 }
 
 size_t message_open_reasoning_at(const char *prompt, size_t n) {
-    const struct reasoning_mark *mark = open_mark(prompt, n);
+    const struct reasoning_mark *mark = message_open_mark(prompt, n);
     if (!mark) return n;
     while (bytes_is_space(prompt[n - 1])) n--;
     return n - strlen(mark->begin);
@@ -476,12 +515,19 @@ size_t message_reasoning_extent(const char *text, size_t n) {
     return 0;
 }
 
-void message_begin(model_text *m, const char *prompt, size_t n_prompt) {
-    m->mark = m->splits_reasoning ? open_mark(prompt, n_prompt) : NULL;
-    if (m->mark) m->phase = MESSAGE_REASONING;
+bool message_has_headers(const char *prompt, size_t n) {
     const size_t n_after = strlen(headers_after);
-    m->headers = m->splits_reasoning && n_prompt >= n_after &&
-                 memcmp(prompt + n_prompt - n_after, headers_after, n_after) == 0;
+    return n >= n_after && memcmp(prompt + n - n_after, headers_after, n_after) == 0;
+}
+
+const struct reasoning_mark *message_header_mark(void) {
+    return &marks[HARMONY];
+}
+
+void message_begin(model_text *m, const char *prompt, size_t n_prompt) {
+    m->mark = m->splits_reasoning ? message_open_mark(prompt, n_prompt) : NULL;
+    if (m->mark) m->phase = MESSAGE_REASONING;
+    m->headers = m->splits_reasoning && message_has_headers(prompt, n_prompt);
     if (m->headers) m->phase = MESSAGE_HEADER;
 }
 

@@ -44,25 +44,52 @@ typedef struct model_text {
     bool splits_reasoning;     /* otherwise reasoning stays in the content */
     const call_format *format; /* NULL: no calls */
     bool cut;                  /* with `last`: the text was truncated, perhaps within a call */
+    /* A call that begins is a valid one (a grammar sees to it): its arguments grow as they are
+     * written, if the form is JSON with the name before the arguments. */
+    bool grows_calls;
     /* definitions that determine the types of untyped arguments; NULL: none */
     const json_node *tools;
     /* Output. */
     bytes reasoning, content;
     tool_call calls[MESSAGE_MAX_CALLS];
-    int n_calls; /* the arguments of the last call may be incomplete when the text was truncated */
-    bool failed; /* out of memory */
+    int n_calls;  /* the arguments of the last call may be incomplete when the text was truncated */
+    bool growing; /* the last call is being written */
+    bool failed;  /* out of memory */
     /* Private. */
     message_phase phase;
     const struct reasoning_mark *mark; /* mark of the reasoning */
     bool headers;                      /* the answer consists of messages with headers */
     bool within;                       /* a further call may follow before pairs->end, or `close` */
     bytes held;                        /* text that is not yet classified */
-    call_scan scan;                    /* scan of the call that `held` begins with */
+    /* While `growing`: bytes of the call's JSON so far, state behind them. */
+    struct {
+        size_t at;
+        int depth;
+        bool quoted, escaped, complete;
+    } growth;
+    call_scan scan; /* scan of the call that `held` begins with */
 } model_text;
 
 /* Whether a control token's text is part of a mark of reasoning, messages or calls, which the
  * parser searches in the text. Other control tokens are of no use to clients. */
 bool message_is_mark(const call_format *format, const char *text);
+/* Marks of reasoning in the known models: begin, end, and what may follow the end before the
+ * content. */
+struct reasoning_mark {
+    const char *begin, *end, *after;
+};
+/* Returns the mark of the reasoning in which a prompt ends; NULL: the prompt ends outside
+ * reasoning. */
+const struct reasoning_mark *message_open_mark(const char *prompt, size_t n);
+/* Returns the mark that an answer begins with, and the length of its beginning with the blanks
+ * before it; NULL: none, or not yet (*more). */
+const struct reasoning_mark *message_mark_at(const char *text, size_t n, size_t *used, bool *more);
+/* Whether the answer to a prompt consists of messages with headers, where several may be
+ * reasoning; and the mark of these. */
+bool message_has_headers(const char *prompt, size_t n);
+const struct reasoning_mark *message_header_mark(void);
+/* Number of bytes at the end of s[n] that are a proper prefix of `word`; 0: none. */
+size_t message_beginning_at_end(const char *s, size_t n, const char *word);
 /* Returns the mark that ends the reasoning in which a prompt ends, because its template began it;
  * NULL: the prompt ends outside reasoning. */
 const char *message_open_reasoning(const char *prompt, size_t n);

@@ -27,6 +27,10 @@ typedef struct entry {
     model_state state;
     served_model *served; /* MODEL_LOADED */
     void *opened;         /* of source->open */
+    /* [n_adapters] scales that were asked for; scales of the model that was opened last. NULL: no
+     * adapters */
+    float *scales, *applied;
+    uint64_t bytes; /* what it counts for max_model_bytes */
     int references;
     waiter *first, *last; /* requests in order of arrival */
     int n_waiting;
@@ -54,7 +58,7 @@ struct registry {
     os_mutex lock;              /* of all that follows, and of the entries */
     os_condition wake, changed; /* for the registry's thread; for waiting requests */
     uint64_t order;
-    bool stopping;
+    atomic_bool stopping; /* changes under the lock */
 };
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -170,12 +174,12 @@ static entry *next_victim(registry *r, const entry *wanted) {
     const server_options *o = r->options;
     entry *best = NULL;
     int n_loaded = 0;
-    uint64_t n_bytes = wanted->source->bytes;
+    uint64_t n_bytes = wanted->bytes;
     for (int i = 0; i < r->n; i++) {
         entry *e = &r->entries[i];
         if (e->state != MODEL_LOADED) continue;
         n_loaded++;
-        n_bytes += e->source->bytes;
+        n_bytes += e->bytes;
         if (!best || leaves_before(e, best)) best = e;
     }
     const bool full = (o->max_models > 0 && n_loaded >= o->max_models) ||
@@ -184,15 +188,40 @@ static entry *next_victim(registry *r, const entry *wanted) {
     return full ? best : NULL;
 }
 
-/* A model that nobody uses and that was asked to leave, or whose time is over. *next: when the time
- * of another one is over, clock_seconds; 0: never. */
+/* A model that nobody uses and that was asked to leave; NULL: none. */
+static entry *next_asked(registry *r) {
+    for (int i = 0; i < r->n; i++) {
+        entry *e = &r->entries[i];
+        if (e->state == MODEL_LOADED && e->references == 0 && e->to_unload) return e;
+    }
+    return NULL;
+}
+
+/* The least recently used model that nobody uses, when the loaded ones are larger than they may be:
+ * the size of a model is known after it was loaded once. NULL: none. */
+static entry *next_above(registry *r) {
+    const uint64_t most = r->options->max_model_bytes;
+    entry *best = NULL;
+    uint64_t n_bytes = 0;
+    int n_loaded = 0;
+    for (int i = 0; i < r->n; i++) {
+        entry *e = &r->entries[i];
+        if (e->state != MODEL_LOADED) continue;
+        n_bytes += e->bytes;
+        n_loaded++;
+        if (e->references == 0 && (!best || e->used < best->used)) best = e;
+    }
+    return most > 0 && n_bytes > most && n_loaded > 1 ? best : NULL;
+}
+
+/* A model that nobody uses and whose time is over. *next: when the time of another one
+ * is over, clock_seconds; 0: never. */
 static entry *next_expired(registry *r, double *next) {
     const double now = clock_seconds();
     *next = 0;
     for (int i = 0; i < r->n; i++) {
         entry *e = &r->entries[i];
         if (e->state != MODEL_LOADED || e->references > 0) continue;
-        if (e->to_unload) return e;
         if (e->keep < 0) continue;
         const double end = e->used + e->keep;
         if (now >= end) return e;
@@ -220,10 +249,17 @@ static void unload(registry *r, entry *e) {
     if (e->first || e->to_load) want(r, e);
 }
 
+/* Whether the scales that were asked for are not those of the opened model. */
+static bool is_rescaled(const entry *e) {
+    const size_t n = (size_t)e->source->n_adapters;
+    return n > 0 && memcmp(e->scales, e->applied, n * sizeof *e->scales) != 0;
+}
+
 static pi_status open_model(registry *r, entry *e, served_model **out, pi_error *err) {
     served_options options = {.model = NULL};
+    const model_opening how = {.scales = e->applied, .stopped = &r->stopping};
     const account_shares shares = {.weights = r->weights, .n = r->options->n_api_keys + 1};
-    pi_status status = e->source->open(e->source->user, &options, &e->opened, err);
+    pi_status status = e->source->open(e->source->user, &how, &options, &e->opened, err);
     if (status != PI_OK) return status;
     status = served_create(&options, &shares, out, err);
     if (status == PI_OK) {
@@ -241,6 +277,7 @@ static void load(registry *r, entry *e) {
     const double start = clock_seconds();
     e->state = MODEL_LOADING;
     e->needs_room = false;
+    if (e->scales) memcpy(e->applied, e->scales, (size_t)e->source->n_adapters * sizeof *e->scales);
     os_mutex_unlock(&r->lock);
     const pi_status status = open_model(r, e, &m, &err);
     os_mutex_lock(&r->lock);
@@ -250,8 +287,10 @@ static void load(registry *r, entry *e) {
         e->served = m;
         e->load_seconds = e->used - start;
         e->error.status = PI_OK;
+        e->bytes = m->info.weight_bytes + scheduler_cache_bytes(m->scheduler);
         e->order = 0;
-        e->to_load = e->starting = false;
+        e->to_unload = e->to_load = is_rescaled(e);
+        e->starting = false;
         log_line(LOG_LEVEL_INFO, "model %s loaded in %.1f s", e->source->name, e->load_seconds);
         grant(r, e);
         os_condition_broadcast(&r->changed);
@@ -273,10 +312,17 @@ static void run(void *arg) {
     os_mutex_lock(&r->lock);
     while (!r->stopping) {
         double next = 0;
+        entry *asked = next_asked(r);
+        if (asked) {
+            unload(r, asked);
+            continue;
+        }
         entry *wanted = next_wanted(r);
-        entry *victim = wanted ? next_victim(r, wanted) : next_expired(r, &next);
+        entry *victim = wanted ? next_victim(r, wanted) : next_above(r);
+        const bool evicts = victim != NULL;
+        if (!wanted && !victim) victim = next_expired(r, &next);
         for (int i = 0; i < r->n; i++) r->entries[i].evicted = false;
-        if (victim) victim->evicted = wanted != NULL;
+        if (victim) victim->evicted = evicts;
         for (int i = 0; i < r->n; i++) grant(r, &r->entries[i]); /* those that stay after all */
         if (victim && victim->references == 0) {
             unload(r, victim);
@@ -402,6 +448,27 @@ bool registry_unload(registry *r, int index) {
     return asked;
 }
 
+void registry_get_scales(registry *r, int index, float *scales) {
+    const entry *e = &r->entries[index];
+    os_mutex_lock(&r->lock);
+    memcpy(scales, e->scales, (size_t)e->source->n_adapters * sizeof *scales);
+    os_mutex_unlock(&r->lock);
+}
+
+bool registry_set_scales(registry *r, int index, const float *scales) {
+    entry *e = &r->entries[index];
+    os_mutex_lock(&r->lock);
+    memcpy(e->scales, scales, (size_t)e->source->n_adapters * sizeof *scales);
+    const bool again = e->state == MODEL_LOADED && !e->closing && is_rescaled(e);
+    const bool loads = e->state == MODEL_LOADING && is_rescaled(e);
+    if (again) {
+        e->to_unload = e->to_load = true;
+        os_condition_signal(&r->wake);
+    }
+    os_mutex_unlock(&r->lock);
+    return again || loads;
+}
+
 void registry_view(registry *r, int index, model_view *out) {
     const entry *e = &r->entries[index];
     os_mutex_lock(&r->lock);
@@ -410,6 +477,7 @@ void registry_view(registry *r, int index, model_view *out) {
                         .error = e->error,
                         .load_seconds = e->load_seconds,
                         .idle_left = -1,
+                        .bytes = e->bytes,
                         .n_users = e->references,
                         .n_waiting = e->n_waiting};
     if (e->state == MODEL_LOADED && e->keep >= 0) {
@@ -430,8 +498,10 @@ int registry_starting(registry *r) {
 
 /* ---- creation and destruction ---------------------------------------------------------------- */
 
-static pi_status open_given(void *user, served_options *out, void **opened, pi_error *err) {
+static pi_status open_given(void *user, const model_opening *how, served_options *out,
+                            void **opened, pi_error *err) {
     const server_options *o = user;
+    (void)how;
     (void)err;
     *out = o->served;
     *opened = NULL;
@@ -469,7 +539,17 @@ pi_status registry_create(const server_options *options, registry **out, pi_erro
         const server_model *m = options->models ? &options->models[i] : &r->only;
         r->entries[i] = (entry){.source = m, .keep = m->idle_seconds, .starting = m->at_start};
         r->entries[i].to_load = m->at_start;
+        r->entries[i].bytes = m->bytes;
         if (m->at_start) r->entries[i].order = ++r->order;
+        const size_t n = (size_t)m->n_adapters;
+        if (n == 0) continue;
+        r->entries[i].scales = mem_calloc(n, sizeof(float));
+        r->entries[i].applied = mem_calloc(n, sizeof(float));
+        if (!r->entries[i].scales || !r->entries[i].applied) {
+            registry_destroy(r);
+            return error_nomem(err, n * sizeof(float), "adapters");
+        }
+        for (size_t k = 0; k < n; k++) r->entries[i].scales[k] = m->adapters[k].scale;
     }
     *out = r;
     return PI_OK;
@@ -486,8 +566,7 @@ pi_status registry_start(registry *r, pi_error *err) {
     return result == ACQUIRE_OK ? PI_OK : err ? err->status : PI_ERR_CANCELLED;
 }
 
-void registry_stop(registry *r, double seconds) {
-    const double until = clock_seconds() + seconds;
+void registry_stop(registry *r) {
     os_mutex_lock(&r->lock);
     r->stopping = true;
     os_condition_signal(&r->wake);
@@ -495,8 +574,7 @@ void registry_stop(registry *r, double seconds) {
     for (int i = 0; i < r->n; i++) {
         served_model *m = r->entries[i].served; /* the thread unloads no model any more */
         os_mutex_unlock(&r->lock);
-        const double left = until - clock_seconds();
-        if (m) served_stop(m, left > 0 ? left : 0);
+        if (m) served_stop(m);
         os_mutex_lock(&r->lock);
     }
     os_mutex_unlock(&r->lock);
@@ -510,6 +588,8 @@ void registry_destroy(registry *r) {
         entry *e = &r->entries[i];
         served_destroy(e->served);
         if (e->served && e->source->close) e->source->close(e->opened);
+        mem_free(e->scales);
+        mem_free(e->applied);
     }
     os_condition_destroy(&r->wake);
     os_condition_destroy(&r->changed);

@@ -19,9 +19,8 @@ pi_status registry_create(const server_options *options, registry **out, pi_erro
 /* Starts the thread, which loads the models of at_start. Without options.routes, waits for the only
  * model and returns the errors of loading it. */
 pi_status registry_start(registry *r, pi_error *err);
-/* Refuses all waiting requests at once, ends all sequences after `seconds`, and waits for a model
- * that is being opened. */
-void registry_stop(registry *r, double seconds);
+/* Refuses all waiting requests, ends all sequences, and cancels a model that is being opened. */
+void registry_stop(registry *r);
 void registry_destroy(registry *r); /* after registry_stop, without references; accepts NULL */
 
 int registry_count(const registry *r);
@@ -59,6 +58,12 @@ void registry_keep(registry *r, int index, double seconds);
 bool registry_load(registry *r, int index);
 bool registry_unload(registry *r, int index);
 
+/* Scales of the adapters of model `index`: [n_adapters]. A loaded model is loaded again with the
+ * new scales once its running answers have ended; requests that come later wait for it. Returns
+ * whether the model has to be loaded again. */
+void registry_get_scales(registry *r, int index, float *scales);
+bool registry_set_scales(registry *r, int index, const float *scales);
+
 typedef enum model_state {
     MODEL_UNLOADED,
     MODEL_SLEEPING, /* unloaded because no request came; as MODEL_UNLOADED otherwise */
@@ -72,6 +77,7 @@ typedef struct model_view {
     pi_error error;         /* of the last attempt to load it; status PI_OK: none failed */
     double load_seconds;    /* of the last successful attempt; 0: none */
     double idle_left;       /* seconds until it is unloaded if no request comes; -1: it stays */
+    uint64_t bytes;         /* what it counts for max_model_bytes */
     int n_users, n_waiting; /* references and requests that wait for it */
 } model_view;
 

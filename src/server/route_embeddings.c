@@ -195,7 +195,8 @@ static pi_status encode(embedding_call *c, pi_error *err) {
     for (size_t i = 0; i < c->n_inputs && status == PI_OK; i++)
         texts[i] = (pi_embed_text){c->inputs[i].tokens, (int32_t)c->inputs[i].n_tokens};
     if (status == PI_OK)
-        status = encoder_embed(c->served->encoder, texts, (int32_t)c->n_inputs, vectors, err);
+        status = encoder_embed(c->served->encoder, texts, (int32_t)c->n_inputs, c->x->deadline,
+                               vectors, err);
     for (size_t i = 0; i < c->n_inputs && status == PI_OK; i++) {
         float *vector = c->inputs[i].vector = mem_calloc(c->n_out, sizeof *vector);
         if (!vector) {
@@ -328,6 +329,8 @@ static enum MHD_Result embed(embedding_call *c) {
     c->x->record.prompt_tokens = n_tokens;
     if (status == PI_OK) limiter_charge(c->x->server->limiter, c->x->key, n_tokens);
     if (reason == FINISH_GONE) return http_reply_error(c->x, 400, HTTP_GONE);
+    if (status == PI_ERR_CANCELLED && c->served->encoder && clock_seconds() >= c->x->deadline)
+        reason = FINISH_TIMEOUT;
     if (reason == FINISH_TIMEOUT) return http_reply_error(c->x, 504, HTTP_LATE);
     if (status == PI_OK) return answer(c, n_tokens);
     if (status == PI_ERR_LIMIT && c->served->encoder) return http_reply_failed(c->x, &err);

@@ -18,8 +18,9 @@ static const char *const native_limits[] = {"n_predict", "max_tokens", NULL};
 static pi_status read_params(exchange *x, const json_node *body, const char *const *limit_names,
                              params *p, pi_error *err) {
     const served_options *o = &x->served->options;
-    return params_read(p, body, &o->sampling, o->max_tokens, !o->evaluates_all, limit_names,
-                       o->model, err);
+    const pi_sampler_options sampling = served_sampling(x->served);
+    return params_read(p, body, &sampling, o->max_tokens, !o->evaluates_all, limit_names, o->model,
+                       err);
 }
 
 /* ---- chat ------------------------------------------------------------------------------------ */
@@ -44,6 +45,28 @@ static pi_status read_reasoning(const json_node *body, bool keeps, bool *splits,
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (status != PI_OK || strcmp(format, known[i]) == 0) return status;
     return error_set(err, PI_ERR_ARG, "reasoning_format: must be auto, deepseek or none");
+}
+
+/* Reads the budget of reasoning in tokens. Without one, an effort limits the reasoning of models
+ * whose template does not know the variable reasoning_effort. */
+static pi_status read_budget(const json_node *body, const served_model *s, int32_t *out,
+                             pi_error *err) {
+    static const char *const names[] = {"reasoning_budget_tokens", "thinking_budget_tokens"};
+    static const struct {
+        const char *effort;
+        int64_t tokens;
+    } levels[] = {{"none", 0}, {"minimal", 256}, {"low", 1024}, {"medium", 4096}};
+    const char *effort = NULL;
+    int64_t budget = -1;
+    pi_status status = field_text(body, "reasoning_effort", &effort, err);
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == PI_OK; i++)
+        status = field_int(body, names[i], -1, INT32_MAX, &budget, err);
+    if (budget < 0 && effort &&
+        !strstr(pi_chat_template_source(s->prompts.chat, false), "reasoning_effort"))
+        for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+            if (strcmp(effort, levels[i].effort) == 0) budget = levels[i].tokens;
+    *out = budget >= 0 ? (int32_t)budget : s->options.reasoning_budget;
+    return status;
 }
 
 /* Compiles the grammar of the answer to a prompt. */
@@ -136,6 +159,7 @@ static enum MHD_Result generate_chat(exchange *x, const json_node *body, const d
     if (status == PI_OK) status = read_chat_logprobs(body, &p, &err);
     if (status == PI_OK)
         status = read_reasoning(body, x->served->options.keeps_reasoning, &splits, &err);
+    if (status == PI_OK) status = read_budget(body, x->served, &p.reasoning_budget, &err);
     if (status == PI_OK) status = chat_read_tools(body, &tools, &err);
     if (status != PI_OK) {
         params_free(&p);

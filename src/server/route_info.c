@@ -21,20 +21,21 @@ enum MHD_Result route_page(exchange *x) {
 
 enum MHD_Result route_health(exchange *x) {
     const registry *r = x->server->registry;
-    const int starting = registry_starting(x->server->registry);
+    const bool draining = atomic_load(&x->server->draining);
+    const int starting = draining ? -1 : registry_starting(x->server->registry);
+    const bool ready = !draining && starting < 0;
     bytes body = {0};
     bytes_json j;
     if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
     json_put_object(&j.writer, NULL);
-    json_put_text(&j.writer, "status", starting < 0 ? "ok" : "loading model");
-    if (starting >= 0) {
-        json_put_text(&j.writer, "model", registry_model(r, starting)->name);
-        http_put_error(&j.writer, "error", 503, "Loading model");
-    }
+    json_put_text(&j.writer, "status", ready ? "ok" : draining ? "draining" : "loading model");
+    if (starting >= 0) json_put_text(&j.writer, "model", registry_model(r, starting)->name);
+    if (!ready)
+        http_put_error(&j.writer, "error", 503,
+                       draining ? "the server is shutting down" : "Loading model");
     json_end_object(&j.writer);
     if (bytes_json_end(&j))
-        return http_reply_text(x, starting < 0 ? 200 : 503, "application/json; charset=utf-8",
-                               &body);
+        return http_reply_text(x, ready ? 200 : 503, "application/json; charset=utf-8", &body);
     bytes_free(&body);
     return http_reply_error(x, 500, "out of memory");
 }
@@ -83,6 +84,10 @@ static void put_model(json_writer *w, const server *s, int index) {
         json_put_int(w, "n_layer", m->info.n_layer);
         json_put_int(w, "n_params", (int64_t)m->info.n_params);
         json_put_int(w, "size", (int64_t)m->info.weight_bytes);
+        pi_placement placement;
+        pi_context_get_placement(scheduler_context(m->scheduler), &placement);
+        json_put_text(w, "device", placement.device);
+        json_put_int(w, "memory", (int64_t)view.bytes);
         json_end_object(w);
     }
     json_end_object(w);
@@ -163,8 +168,33 @@ void info_put_sampling(json_writer *w, const char *key, const pi_sampler_options
     json_end_object(w);
 }
 
+/* The server's properties in the form of llama.cpp's router. */
+static enum MHD_Result reply_router(exchange *x) {
+    bytes body = {0};
+    bytes_json j;
+    if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
+    json_writer *w = &j.writer;
+    json_put_object(w, NULL);
+    json_put_text(w, "role", "router");
+    json_put_int(w, "max_instances", x->server->options.max_models);
+    json_put_int(w, "n_models", registry_count(x->server->registry));
+    json_put_bool(w, "models_autoload", true);
+    json_put_text(w, "model_alias", "powerinfer");
+    json_put_text(w, "model_path", "none");
+    json_put_object(w, "default_generation_settings");
+    json_put_object(w, "params");
+    json_end_object(w);
+    json_put_int(w, "n_ctx", 0);
+    json_end_object(w);
+    json_put_text(w, "build_info", pi_version());
+    json_end_object(w);
+    return http_reply_json(x, &j, &body);
+}
+
 enum MHD_Result route_props(exchange *x) {
-    const served_model *s = x->served;
+    served_model *s = x->served;
+    if (!s) return reply_router(x);
+    const pi_sampler_options sampling = served_sampling(s);
     const pi_context *context = scheduler_context(s->scheduler);
     bytes body = {0};
     bytes_json j;
@@ -173,7 +203,7 @@ enum MHD_Result route_props(exchange *x) {
     json_put_object(w, NULL);
     json_put_object(w, "default_generation_settings");
     json_put_int(w, "n_ctx", s->options.n_ctx);
-    info_put_sampling(w, "params", &s->options.sampling);
+    info_put_sampling(w, "params", &sampling);
     json_end_object(w);
     json_put_int(w, "total_slots", s->options.n_slots);
     json_put_text(w, "model", s->options.model_name);
@@ -197,5 +227,41 @@ enum MHD_Result route_props(exchange *x) {
     json_put_text(w, "eos_token", s->prompts.eos);
     json_put_text(w, "build_info", pi_version());
     json_end_object(w);
+    return http_reply_json(x, &j, &body);
+}
+
+/* Changes the defaults of requests: {"default_generation_settings": {"params": {...}}} with the
+ * fields of GET. */
+enum MHD_Result route_props_change(exchange *x) {
+    const json_node *request = NULL, *value = NULL;
+    const char *key = NULL;
+    void *member = NULL;
+    enum MHD_Result result;
+    pi_error err = {.status = PI_OK};
+    bytes body = {0};
+    bytes_json j;
+    if (!x->server->options.changes_props)
+        return http_reply_error(
+            x, 501,
+            "the server was started without the option that lets clients change properties");
+    if (!http_parse_body(x, &request, &result)) return result;
+    const json_node *settings = json_get(request, "default_generation_settings");
+    const json_node *changed = json_get(settings, "params");
+    while (json_next(request, &member, &key, &value))
+        if (strcmp(key, "default_generation_settings") != 0 && strcmp(key, "model") != 0)
+            return http_reply_error(x, 400, "%s: cannot be changed", key);
+    for (member = NULL; json_next(settings, &member, &key, &value);)
+        if (strcmp(key, "params") != 0)
+            return http_reply_error(x, 400, "default_generation_settings.%s: cannot be changed",
+                                    key);
+    if (!x->served) return http_reply_error(x, 400, "model: name one of GET /v1/models");
+    pi_sampler_options sampling = served_sampling(x->served);
+    const pi_status status = params_read_sampling(changed, &sampling, &err);
+    if (status != PI_OK) return http_reply_failed(x, &err);
+    served_set_sampling(x->served, &sampling);
+    if (!bytes_json_begin(&j, &body)) return http_reply_error(x, 500, "out of memory");
+    json_put_object(&j.writer, NULL);
+    json_put_bool(&j.writer, "success", true);
+    json_end_object(&j.writer);
     return http_reply_json(x, &j, &body);
 }

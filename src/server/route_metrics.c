@@ -242,7 +242,7 @@ static void put_histogram(metrics *m, const char *name, const char *label, const
                               label, close, n);
 }
 
-static void put_all(metrics *m, const histogram *request_seconds) {
+static void put_all(metrics *m, bool draining, const histogram *request_seconds) {
     static const char duration[] = "e2e_request_latency_seconds";
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) put_metric(m, &all[i]);
     for (size_t i = 0; i < sizeof histograms / sizeof *histograms; i++) {
@@ -253,6 +253,8 @@ static void put_all(metrics *m, const histogram *request_seconds) {
             put_histogram(m, histograms[i].name, m->models[k].label, &h);
         }
     }
+    put_head(m, "draining", "gauge", "1: the server is shutting down and takes no new requests.");
+    m->failed |= !bytes_print(&m->text, "%sdraining %d\n", m->prefix, (int)draining);
     put_head(m, duration, "histogram",
              "Seconds from a request that uses a model to the end of its answer.");
     put_histogram(m, duration, "", request_seconds);
@@ -284,7 +286,7 @@ enum MHD_Result route_metrics(exchange *x) {
     os_mutex_lock(&s->clients_lock);
     const histogram request_seconds = s->request_seconds;
     os_mutex_unlock(&s->clients_lock);
-    put_all(&m, &request_seconds);
+    put_all(&m, atomic_load(&s->draining), &request_seconds);
     mem_free(models);
     if (!m.failed) return http_reply_text(x, 200, "text/plain; version=0.0.4", &m.text);
     bytes_free(&m.text);

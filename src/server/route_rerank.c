@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "dialects.h"
 #include "encoder.h"
 #include "fields.h"
@@ -90,7 +91,7 @@ static int compare(const void *pa, const void *pb) {
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static pi_status compute(rerank_call *c, pi_error *err) {
+static pi_status compute(rerank_call *c, double deadline, pi_error *err) {
     size_t width = (size_t)pi_embedding_width(c->served->options.model, PI_POOLING_RANK);
     c->pairs = mem_calloc(c->n, sizeof *c->pairs);
     c->scores = mem_calloc(c->n * width, sizeof *c->scores);
@@ -100,7 +101,8 @@ static pi_status compute(rerank_call *c, pi_error *err) {
     pi_status status = PI_OK;
     for (size_t i = 0; i < c->n && status == PI_OK; i++) status = tokenize(c, i, err);
     if (status == PI_OK)
-        status = encoder_embed(c->served->encoder, c->pairs, (int32_t)c->n, c->scores, err);
+        status = encoder_embed(c->served->encoder, c->pairs, (int32_t)c->n, deadline, c->scores,
+                               err);
     for (size_t i = 0; i < c->n && status == PI_OK; i++)
         c->order[i] = (scored){i, (double)c->scores[i * width]};
     if (status == PI_OK) qsort(c->order, c->n, sizeof *c->order, compare);
@@ -156,11 +158,13 @@ enum MHD_Result route_rerank(exchange *x) {
     rerank_call c = {.served = x->served};
     if (!http_parse_body(x, &body, &result)) return result;
     pi_status status = read_request(&c, body, &err);
-    if (status == PI_OK) status = compute(&c, &err);
+    if (status == PI_OK) status = compute(&c, x->deadline, &err);
     x->record.prompt_tokens = c.n_tokens;
     if (status == PI_OK) limiter_charge(x->server->limiter, x->key, c.n_tokens);
     if (status == PI_OK)
         result = answer(&c, x);
+    else if (status == PI_ERR_CANCELLED && clock_seconds() >= x->deadline)
+        result = http_reply_error(x, 504, HTTP_LATE);
     else if (status == PI_ERR_CANCELLED)
         result = http_reply_error(x, 503, "%s", err.message);
     else

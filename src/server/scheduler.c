@@ -31,6 +31,7 @@ struct scheduler {
     slot **prompts;      /* [n_slots] slots that read their prompts */
     pi_draft *drafts;    /* [n_slots] */
     prompt_store *store; /* NULL: none */
+    float *forced;       /* [n_vocab] logits: -inf, but 0 for a token that must be sampled */
     bool watching;       /* the step counts active neurons */
     os_socket *watched;  /* [n_slots + max_queue] clients' sockets */
     sequence **watchers; /* [n_slots + max_queue] sequences of these sockets */
@@ -44,11 +45,11 @@ struct scheduler {
     os_thread thread;
     bool has_thread, has_lock;
     os_mutex lock;
-    os_condition wake, idle; /* work has arrived; no work is left */
-    sequence *first, *last;  /* the queue */
-    slot_job *jobs;          /* jobs that wait for their slot */
+    os_condition wake;      /* work has arrived */
+    sequence *first, *last; /* the queue */
+    slot_job *jobs;         /* jobs that wait for their slot */
     os_condition job_done;
-    bool draining, stopping;
+    bool stopping;
     scheduler_stats stats;
     slot_view *views; /* [n_slots] */
 };
@@ -330,6 +331,7 @@ typedef struct sampled {
     pi_sampled next;
     token_choice chosen; /* `next` with its probability; token -1: the grammar allows none */
     token_choice tops[SEQUENCE_MAX_TOP];
+    int32_t n_reasoning; /* tokens of reasoning so far */
 } sampled;
 
 /* Returns the logarithm of a token's probability in logits[n_vocab]; finds the n_top most likely
@@ -371,18 +373,32 @@ static void echo_piece(scheduler *s, const slot *t, const pi_input *in, int32_t 
     }
 }
 
+/* Samples a token of the sequence, or the token that ends its reasoning. */
+static bool sample_one(scheduler *s, sequence *q, const float *logits, pi_sampled *out) {
+    const int32_t forced = reasoning_forced(&q->reasoning);
+    if (forced >= 0) {
+        s->forced[forced] = 0;
+        logits = s->forced;
+    }
+    const bool good = pi_generation_sample(q->generation, logits, out, NULL) == PI_OK;
+    if (forced >= 0) s->forced[forced] = -INFINITY;
+    if (good) reasoning_note(&q->reasoning, out->token);
+    return good;
+}
+
 /* Samples all tokens of a slot from the rows of a step: the accepted tokens of the draft and the
  * one after them. The rest of the draft leaves the session. Returns the number of tokens. */
 static int sample_all(scheduler *s, slot *t, const pi_input *in, int32_t row, sampled *out) {
     int n = 0, n_rows = 1 + in->n_drafts;
     int32_t text = (int32_t)(t - s->slots);
-    const sequence *q = t->sequence;
+    sequence *q = t->sequence;
     if (t->state == SLOT_PROMPT) slot_begin_drafts(s->slots, t, s->options.speculator);
     do {
         sampled *r = &out[n];
         const float *logits = pi_logits(s->context, row + n);
         r->slot = t;
-        const bool good = pi_generation_sample(q->generation, logits, &r->next, NULL) == PI_OK;
+        const bool good = sample_one(s, q, logits, &r->next);
+        r->n_reasoning = q->reasoning.n;
         r->chosen = (token_choice){.token = good ? r->next.token : -1, .logprob = NAN};
         if (q->n_top >= 0 && good)
             r->chosen.logprob = find_logprobs(s, logits, r->chosen.token, q->n_top, r->tops);
@@ -426,6 +442,7 @@ static void publish(scheduler *s, sampled *r) {
         sequence_end(q, FINISH_LENGTH);
     } else {
         sequence_push(q, &r->next, r->chosen, r->tops);
+        q->n_reasoning = r->n_reasoning;
         s->stats.generated_tokens++;
     }
     t->state = SLOT_DECODE;
@@ -663,7 +680,7 @@ static void run(void *arg) {
     scheduler *s = arg;
     sampled *results = mem_calloc((size_t)logits_rows(&s->options), sizeof *results);
     os_mutex_lock(&s->lock);
-    if (!results) s->stopping = s->draining = true;
+    if (!results) s->stopping = true;
     while (!s->stopping) {
         find_who_left(s);
         end_late(s);
@@ -676,13 +693,11 @@ static void run(void *arg) {
             continue;
         }
         update_views(s);
-        os_condition_broadcast(&s->idle);
         if (!s->stopping) os_condition_wait(&s->wake, &s->lock); /* a job may have run unlocked */
     }
     end_all(s);
     run_jobs(s);
     update_views(s);
-    os_condition_broadcast(&s->idle);
     os_mutex_unlock(&s->lock);
     save_slots(s);
     mem_free(results);
@@ -692,7 +707,7 @@ static void run(void *arg) {
 
 pi_status scheduler_run_job(scheduler *s, slot_job *job, pi_error *err) {
     os_mutex_lock(&s->lock);
-    job->done = s->draining || s->stopping;
+    job->done = s->stopping;
     if (job->done)
         job->status = error_set(&job->error, PI_ERR_CANCELLED, "the server is shutting down");
     job->next = s->jobs;
@@ -707,7 +722,7 @@ pi_status scheduler_add(scheduler *s, sequence *const *sequences, int n, pi_erro
     os_mutex_lock(&s->lock);
     pi_status status = PI_OK;
     int free_slots = s->options.n_slots - s->stats.processing;
-    if (s->draining || s->stopping)
+    if (s->stopping)
         status = error_set(err, PI_ERR_CANCELLED, "the server is shutting down");
     else if (s->stats.waiting + n > s->options.max_queue + free_slots) {
         status = error_set(err, PI_ERR_LIMIT, "too many requests wait: try again later");
@@ -756,6 +771,12 @@ void scheduler_get_slots(scheduler *s, slot_view *out) {
     os_mutex_unlock(&s->lock);
 }
 
+uint64_t scheduler_cache_bytes(const scheduler *s) {
+    const pi_session *session = s->slots[0].session;
+    return (uint64_t)s->options.n_slots * (pi_session_range_bytes(session, s->options.n_ctx) +
+                                           pi_session_recurrent_bytes(session));
+}
+
 const pi_context *scheduler_context(const scheduler *s) {
     return s->context;
 }
@@ -802,7 +823,11 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     pi_model_get_info(options->model, &info);
     s->n_vocab = info.n_vocab;
     s->n_embd = info.n_embd;
-    pi_status status = pi_context_create(options->model, &s->options.context, &s->context, err);
+    s->forced = mem_calloc((size_t)s->n_vocab, sizeof *s->forced);
+    pi_status status = s->forced ? PI_OK : error_nomem(err, (size_t)s->n_vocab * 4, "scheduler");
+    for (int32_t i = 0; i < s->n_vocab && status == PI_OK; i++) s->forced[i] = -INFINITY;
+    if (status == PI_OK)
+        status = pi_context_create(options->model, &s->options.context, &s->context, err);
     if (status == PI_OK) s->options.context.n_batch = pi_context_batch(s->context);
     if (status == PI_OK) status = create_slots(s, err);
     if (status == PI_OK && (options->store.max_bytes > 0 || options->store.folder))
@@ -810,7 +835,6 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     if (status == PI_OK) {
         os_mutex_init(&s->lock);
         os_condition_init(&s->wake);
-        os_condition_init(&s->idle);
         os_condition_init(&s->job_done);
         s->has_lock = true;
         s->has_thread = os_thread_start(&s->thread, run, s) == 0;
@@ -824,14 +848,9 @@ pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi
     return PI_OK;
 }
 
-void scheduler_stop(scheduler *s, double seconds) {
-    double until = clock_seconds() + seconds;
+void scheduler_stop(scheduler *s) {
     if (!s->has_thread) return;
     os_mutex_lock(&s->lock);
-    s->draining = true;
-    while (s->stats.processing + s->stats.waiting > 0 && seconds > 0) {
-        if (!os_condition_wait_until(&s->idle, &s->lock, until)) break;
-    }
     s->stopping = true;
     os_condition_signal(&s->wake);
     os_mutex_unlock(&s->lock);
@@ -841,19 +860,19 @@ void scheduler_stop(scheduler *s, double seconds) {
 
 void scheduler_destroy(scheduler *s) {
     if (!s) return;
-    scheduler_stop(s, 0);
+    scheduler_stop(s);
     for (int32_t i = 0; s->slots && i < s->options.n_slots; i++) {
         pi_session_destroy(s->slots[i].session);
         mem_free(s->slots[i].tokens);
     }
     pi_context_destroy(s->context);
     if (s->has_lock) {
-        os_condition_destroy(&s->idle);
         os_condition_destroy(&s->job_done);
         os_condition_destroy(&s->wake);
         os_mutex_destroy(&s->lock);
     }
     prompt_store_free(s->store);
+    mem_free(s->forced);
     mem_free(s->slots);
     mem_free(s->inputs);
     mem_free(s->stepping);

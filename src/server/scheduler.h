@@ -77,9 +77,9 @@ typedef struct slot_view {
 } slot_view;
 
 pi_status scheduler_create(const scheduler_options *options, scheduler **out, pi_error *err);
-/* Accepts no more sequences, waits `seconds` for the running ones, ends the others, and joins the
- * thread. The results of sequences stay readable. */
-void scheduler_stop(scheduler *s, double seconds);
+/* Accepts no more sequences, ends all, and joins the thread. The results of sequences stay
+ * readable. */
+void scheduler_stop(scheduler *s);
 void scheduler_destroy(scheduler *s); /* after scheduler_stop; accepts NULL */
 
 /* Adds `n` sequences, all or none. PI_ERR_LIMIT: the queue is full; PI_ERR_CANCELLED: the server
@@ -111,6 +111,8 @@ pi_status scheduler_run_job(scheduler *s, slot_job *job, pi_error *err);
 os_mutex *scheduler_lock(scheduler *s);
 
 void scheduler_get_stats(scheduler *s, scheduler_stats *out);
+/* Bytes of the KV caches and recurrent states of all slots. */
+uint64_t scheduler_cache_bytes(const scheduler *s);
 /* out: [n_slots] */
 void scheduler_get_slots(scheduler *s, slot_view *out);
 const pi_context *scheduler_context(const scheduler *s); /* only for values that never change */

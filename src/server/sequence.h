@@ -15,6 +15,7 @@
 #include "os_socket.h"
 #include "os_thread.h"
 #include "powerinfer_generation.h"
+#include "reasoning.h"
 
 enum { SEQUENCE_MAX_TOP = 20 /* alternatives that a token may have */ };
 
@@ -82,6 +83,8 @@ typedef struct sequence {
     os_condition *news; /* signalled when a field below has changed */
     struct sequence *next; /* next in the queue */
 
+    reasoning_watch reasoning; /* begun by the creator; then used by the scheduler's thread only */
+
     /* Used under the lock. */
     bytes text;           /* final text: complete characters, no beginning of a stop text */
     bytes echoed;         /* with `echo`: text of the prompt's tokens so far */
@@ -101,6 +104,7 @@ typedef struct sequence {
     int32_t n_fed;                       /* tokens of the prompt that have been evaluated */
     int64_t n_drafted, n_draft_accepted; /* tokens */
     sequence_times times;
+    int32_t n_reasoning;    /* tokens of reasoning */
     uint64_t last_ubatch;   /* number of ubatches up to its last token */
     bool abandoned;         /* the reader has dropped its reference */
     neuron_counts *neurons; /* allocated by the creator; NULL: not watched */

@@ -70,6 +70,7 @@ pi_status served_create(const served_options *options, const account_shares *sha
     if (!m) return error_nomem(err, sizeof *m, "server");
     *m = (served_model){.options = *options};
     grammar_cache_init(&m->grammars);
+    os_mutex_init(&m->sampling_lock);
     pi_model_get_info(options->model, &m->info);
     m->pooling = choose_pooling(options);
     const scheduler_options scheduling = {.model = options->model,
@@ -104,14 +105,14 @@ pi_status served_create(const served_options *options, const account_shares *sha
     return PI_OK;
 }
 
-void served_stop(served_model *m, double seconds) {
-    if (m->scheduler) scheduler_stop(m->scheduler, seconds);
+void served_stop(served_model *m) {
+    if (m->scheduler) scheduler_stop(m->scheduler);
     encoder_stop(m->encoder);
 }
 
 void served_destroy(served_model *m) {
     if (!m) return;
-    served_stop(m, 0);
+    served_stop(m);
     scheduler_destroy(m->scheduler);
     encoder_destroy(m->encoder);
     tool_style_free(&m->tools);
@@ -119,5 +120,19 @@ void served_destroy(served_model *m) {
     prompt_maker_free(&m->prompts);
     json_free(m->variables);
     grammar_cache_free(&m->grammars);
+    os_mutex_destroy(&m->sampling_lock);
     mem_free(m);
+}
+
+pi_sampler_options served_sampling(served_model *m) {
+    os_mutex_lock(&m->sampling_lock);
+    const pi_sampler_options sampling = m->options.sampling;
+    os_mutex_unlock(&m->sampling_lock);
+    return sampling;
+}
+
+void served_set_sampling(served_model *m, const pi_sampler_options *changed) {
+    os_mutex_lock(&m->sampling_lock);
+    m->options.sampling = *changed;
+    os_mutex_unlock(&m->sampling_lock);
 }

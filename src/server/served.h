@@ -5,6 +5,7 @@
 #define SERVER_SERVED_H
 
 #include "grammar_cache.h"
+#include "os_thread.h"
 #include "prompt.h"
 #include "scheduler.h"
 #include "server_options.h"
@@ -21,7 +22,8 @@ typedef struct served_model {
     int32_t *marks; /* [n_marks] control tokens whose texts answers are parsed by, ascending */
     size_t n_marks;
     grammar_cache grammars;
-    json_doc *variables; /* options.template_variables; NULL: none */
+    os_mutex sampling_lock; /* of options.sampling, which POST /props changes */
+    json_doc *variables;    /* options.template_variables; NULL: none */
     /* pooling of embeddings; POOLING_NONE: the model's pooling is not supported */
     pooling pooling;
 } served_model;
@@ -31,9 +33,12 @@ typedef struct served_model {
  * and pi_session_create. shares: weights of the accounts of sequences. */
 pi_status served_create(const served_options *options, const account_shares *shares,
                         served_model **out, pi_error *err);
-/* Ends sequences and calls that still run after `seconds`; the results of sequences stay
- * readable. */
-void served_stop(served_model *m, double seconds);
+/* Ends sequences and calls; the results of sequences stay readable. */
+void served_stop(served_model *m);
 void served_destroy(served_model *m); /* accepts NULL */
+
+/* The defaults of requests. Strings and arrays of `changed` are those of the options. */
+pi_sampler_options served_sampling(served_model *m);
+void served_set_sampling(served_model *m, const pi_sampler_options *changed);
 
 #endif

@@ -131,29 +131,37 @@ void server_tick(server *s) {
     os_mutex_unlock(&s->clients_lock);
 }
 
-/* Waits for the end of running answers, which libmicrohttpd would truncate. */
-static void wait_for_answers(server *s) {
+void server_drain(server *s) {
+    atomic_store(&s->draining, true);
+}
+
+bool server_is_busy(server *s) {
+    bool busy = false;
+    os_mutex_lock(&s->clients_lock);
+    for (const http_client *c = s->clients; c; c = c->next) busy |= c->deadline <= 0;
+    os_mutex_unlock(&s->clients_lock);
+    return busy;
+}
+
+static void wait_for_answers(server *s, double seconds) {
     static const double moment = 5e-3; /* seconds */
-    double end = clock_seconds() + ANSWER_SECONDS;
-    bool busy = true;
-    while (busy && clock_seconds() < end) {
-        busy = false;
-        os_mutex_lock(&s->clients_lock);
-        for (const http_client *c = s->clients; c; c = c->next) busy |= c->deadline <= 0;
-        os_mutex_unlock(&s->clients_lock);
-        if (busy) os_sleep(moment);
-    }
+    const double end = clock_seconds() + seconds;
+    while (server_is_busy(s) && clock_seconds() < end) os_sleep(moment);
 }
 
 void server_stop(server *s, double seconds) {
     if (!s) return;
+    server_drain(s);
     if (s->daemon) {
-        os_socket listener = (os_socket)MHD_quiesce_daemon(s->daemon);
-        if (listener != OS_SOCKET_NONE) os_socket_close(listener);
+        wait_for_answers(s, seconds);
+        /* The daemon's thread may still use the socket until the daemon is stopped. */
+        s->listener = (os_socket)MHD_quiesce_daemon(s->daemon);
     }
-    if (s->registry) registry_stop(s->registry, seconds);
-    if (s->daemon) wait_for_answers(s);
-    if (s->daemon) MHD_stop_daemon(s->daemon); /* joins the threads of connections */
+    if (s->registry) registry_stop(s->registry);
+    if (s->daemon) {
+        wait_for_answers(s, ANSWER_SECONDS); /* libmicrohttpd would truncate them */
+        MHD_stop_daemon(s->daemon);          /* joins the threads of connections */
+    }
     if (s->listener != OS_SOCKET_NONE) os_socket_close(s->listener);
     registry_destroy(s->registry);
     limiter_destroy(s->limiter);
@@ -185,6 +193,15 @@ void server_describe(const server *s, server_description *out) {
 
 void server_tick(server *s) {
     (void)s;
+}
+
+void server_drain(server *s) {
+    (void)s;
+}
+
+bool server_is_busy(server *s) {
+    (void)s;
+    return false;
 }
 
 void server_stop(server *s, double seconds) {

@@ -33,8 +33,11 @@ typedef struct server_description {
 void server_describe(const server *s, server_description *out);
 /* Closes connections that are too slow. */
 void server_tick(server *s);
-/* Accepts no new connections, lets running answers continue for `seconds`, ends everything and
- * frees. Accepts NULL. */
+/* From now on requests that use a model get status 503, /health says "draining", and connections
+ * end with their next answer. Requests that the server has accepted continue. */
+void server_drain(server *s);
+bool server_is_busy(server *s); /* a request is being answered */
+/* Drains for `seconds` at most, ends everything and frees. Accepts NULL. */
 void server_stop(server *s, double seconds);
 
 #endif

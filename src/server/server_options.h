@@ -2,6 +2,7 @@
 #ifndef SERVER_SERVER_OPTIONS_H
 #define SERVER_SERVER_OPTIONS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,7 @@ typedef struct served_options {
     const char *template_name; /* name of a built-in template; NULL: the model's template */
     /* default variables of the template: a JSON object; NULL: none */
     const char *template_variables;
+    int32_t reasoning_budget;  /* default maximum of reasoning, in tokens; -1: no limit */
     bool keeps_reasoning;      /* default of reasoning_format: reasoning stays in the content */
     bool evaluates_all;        /* default of cache_prompt: prompts are not reused */
     bool completes_messages;   /* a last message of the assistant is complete and not continued */
@@ -44,19 +46,34 @@ typedef struct served_options {
     pi_speculator *speculator; /* for n_slots texts of n_ctx tokens; NULL: none */
 } served_options;
 
+/* A LoRA adapter of a model. */
+typedef struct server_adapter {
+    const char *path;
+    float scale; /* at the start; 0: the adapter is not applied */
+} server_adapter;
+
+/* How a model is opened. */
+typedef struct model_opening {
+    const float *scales;        /* [n_adapters] of the adapters now */
+    const atomic_bool *stopped; /* set when the server stops: give up with PI_ERR_CANCELLED */
+} model_opening;
+
 /* A model that the server loads when a request needs it. */
 typedef struct server_model {
     const char *name;
     const char *const *aliases; /* [n_aliases] further names */
     int n_aliases;
-    const char *path;    /* for lists */
-    uint64_t bytes;      /* size of its files: what it counts for server_options.max_model_bytes */
+    const char *path;               /* for lists */
+    const server_adapter *adapters; /* [n_adapters] */
+    int n_adapters;
+    uint64_t bytes;      /* size of its files, an estimate of its memory until it was loaded once */
     double idle_seconds; /* it is unloaded after so many seconds without a request; -1: never */
     bool at_start;       /* the server loads it at its start */
     bool is_default;     /* for requests that name no model */
     /* Opens the model and fills *out, which is zeroed; *opened is passed to close. Called by one
      * thread at a time, while other models answer. */
-    pi_status (*open)(void *user, served_options *out, void **opened, pi_error *err);
+    pi_status (*open)(void *user, const model_opening *how, served_options *out, void **opened,
+                      pi_error *err);
     void (*close)(void *opened);
     void *user;
 } server_model;
@@ -76,9 +93,9 @@ typedef struct server_options {
     served_options served;      /* the only model, which is open; unused with `models` */
     const server_model *models; /* [n_models]; NULL: `served` */
     int n_models;
-    bool routes;                 /* requests choose a model by its name */
-    int32_t max_models;          /* maximum number of loaded models; 0: no limit */
-    uint64_t max_model_bytes;    /* maximum size of loaded models together; 0: no limit */
+    bool routes;              /* requests choose a model by its name */
+    int32_t max_models;       /* maximum number of loaded models; 0: no limit */
+    uint64_t max_model_bytes; /* maximum size of weights and KV caches of loaded models; 0: none */
     const char *metrics_prefix;  /* of the names in /metrics: "powerinfer_" */
     const char *host;            /* name or address to listen on */
     uint16_t port;               /* 0: any free port */
@@ -93,6 +110,7 @@ typedef struct server_options {
     const char *static_path; /* folder whose files GET returns instead of the page; NULL: none */
     const char *api_prefix;  /* "/x", prefix of all paths; NULL: none */
     bool hides_slots;        /* GET /slots is disabled */
+    bool changes_props;      /* POST /props is enabled */
     const char *slot_folder; /* folder for the KV caches of slots; NULL: none */
     int32_t ping_seconds;    /* seconds of silence after which a stream sends a comment; 0: none */
     int32_t read_seconds;    /* time limit for a client to send its request, or to take an answer */

@@ -40,6 +40,7 @@ static void open_with(server_case *c, const pi_model_options *o) {
                                              .n_ctx = 256,
                                              .max_queue = 256,
                                              .max_tokens = -1,
+                                             .reasoning_budget = -1,
                                              .template_name = "chatml"},
                                   .metrics_prefix = "powerinfer_",
                                   .host = "127.0.0.1",

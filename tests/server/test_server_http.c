@@ -56,7 +56,8 @@ static void test_routes(void **state) {
                                        "/slots",  "/metrics",   "/v1/health"};
     for (size_t i = 0; i < sizeof gets / sizeof *gets; i++) {
         assert_int_equal(status_of("GET", gets[i], NULL, NULL), 200);
-        assert_int_equal(status_of("POST", gets[i], NULL, "{}"), 405);
+        const int post = strcmp(gets[i], "/props") == 0 ? 501 : 405; /* props: only if allowed */
+        assert_int_equal(status_of("POST", gets[i], NULL, "{}"), post);
     }
     assert_int_equal(status_of("GET", "/nothing", NULL, NULL), 404);
     assert_int_equal(status_of("GET", "/v1/completions", NULL, NULL), 405);
@@ -574,10 +575,47 @@ static void test_shutdown(void **state) {
     assert_non_null(strstr(data, "shutting down"));
     free(data);
     close(waiting);
-    data = socket_read_all(stream, &n);
+    data = socket_read_all(stream, &n); /* before its first event it has a status */
+    assert_true(strstr(data, " 503 ") || strstr(data, "data: "));
     assert_non_null(strstr(data, "shutting down"));
     free(data);
     close(stream);
+    c.options.served.n_slots = 4;
+}
+
+/* While the server drains, running answers end, and new requests are told to go elsewhere. */
+static void test_drain(void **state) {
+    (void)state;
+    size_t n;
+    c.options.served.n_slots = 1;
+    case_start(&c);
+    int running = begin_stream(busy_body), queued = begin_stream(LONG_STREAM);
+    wait_for("requests_total", 33, true);
+    assert_int_equal(status_of("GET", "/health", NULL, NULL), 200);
+    server_drain(c.server);
+    http_reply r = http_ask(&c, "GET", "/health", NULL, NULL);
+    assert_int_equal(r.status, 503);
+    assert_string_equal(http_text(&r, "status"), "draining");
+    assert_non_null(strstr(r.headers, "Retry-After: "));
+    assert_non_null(strstr(r.headers, "Connection: close"));
+    http_free(&r);
+    r = http_post(&c, "/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":1}");
+    assert_int_equal(r.status, 503);
+    assert_non_null(strstr(r.headers, "Retry-After: "));
+    http_free(&r);
+    assert_int_equal(status_of("GET", "/v1/models", NULL, NULL), 200);
+    assert_true(server_is_busy(c.server));
+    assert_true(case_metric(&c, "draining") == 1);
+    server_stop(c.server, 100);
+    c.server = NULL;
+    char *data = socket_read_all(running, &n);
+    assert_non_null(strstr(data, " 200 "));
+    free(data);
+    close(running);
+    data = socket_read_all(queued, &n);
+    assert_non_null(strstr(data, "[DONE]"));
+    free(data);
+    close(queued);
     c.options.served.n_slots = 4;
 }
 
@@ -661,6 +699,7 @@ int main(void) {
         cmocka_unit_test(test_half_closed),
         cmocka_unit_test(test_many_connections),
         cmocka_unit_test(test_shutdown),
+        cmocka_unit_test(test_drain),
         cmocka_unit_test(test_start_errors),
         cmocka_unit_test(test_no_template),
     };

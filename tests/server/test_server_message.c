@@ -201,6 +201,46 @@ static void test_plain(void **state) {
     message_free(&m);
 }
 
+/* Arguments grow byte by byte, without blanks between values; calls follow each other, and the last
+ * one is truncated. */
+static void test_growth(void **state) {
+    static const call_format format = {.open = "<tool_call>",
+                                       .name_key = "name",
+                                       .args_key = "arguments",
+                                       .id_key = "",
+                                       .close = "</tool_call>"};
+    static const char text[] =
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"x } \\\" { y\"}]}}\n"
+        "</tool_call>\n<tool_call>{\"arguments\":{\"q\":1},\"name\":\"g\"}</tool_call>"
+        "<tool_call>{\"name\":\"h\",\"arguments\":{\"c\": \"cu";
+    static const char first[] = "{\"a\":[1,{\"b\":\"x } \\\" { y\"}]}";
+    (void)state;
+    for (int cut = 0; cut < 2; cut++) {
+        model_text m = {.format = &format, .grows_calls = true, .cut = cut};
+        size_t grown = 0, n_grown = 0;
+        message_begin(&m, "", 0);
+        for (size_t i = 0; i < strlen(text); i++) {
+            message_feed(&m, text + i, 1, i + 1 == strlen(text));
+            if (m.n_calls != 1) continue;
+            const bytes *a = &m.calls[0].arguments;
+            assert_true(a->used >= grown);
+            if (a->used) assert_memory_equal(a->data, first, a->used);
+            n_grown += a->used > grown;
+            grown = a->used;
+            if (grown < strlen(first)) assert_true(m.growing);
+        }
+        assert_int_equal(n_grown, strlen(first));
+        assert_int_equal(m.n_calls, 3);
+        assert_false(m.growing);
+        assert_int_equal(m.calls[1].arguments.used, strlen("{\"q\":1}")); /* complete at once */
+        assert_int_equal(m.calls[1].name.data[0], 'g');
+        assert_int_equal(m.calls[2].name.data[0], 'h');
+        assert_int_equal(m.calls[2].arguments.used, strlen("{\"c\":\"cu"));
+        assert_int_equal(m.content.used, 0);
+        message_free(&m);
+    }
+}
+
 /* ---- templates ------------------------------------------------------------------------------- */
 
 static void find_style(const char *source, tool_style *t) {
@@ -314,6 +354,7 @@ int main(void) {
         cmocka_unit_test(test_styles_with_reasoning),
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_growth),
         cmocka_unit_test(test_styles),
     };
     return cmocka_run_group_tests(tests, case_open_model, case_close_model);

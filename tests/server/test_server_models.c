@@ -35,7 +35,9 @@ static gate gates[N_MODELS] = {{.name = "one"}, {.name = "two"}, {.name = "three
 static const char *const aliases[] = {"uno", "first"};
 static server_model models[N_MODELS];
 
-static pi_status open_gate(void *user, served_options *out, void **opened, pi_error *err) {
+static pi_status open_gate(void *user, const model_opening *how, served_options *out, void **opened,
+                           pi_error *err) {
+    (void)how;
     gate *g = user;
     (void)err;
     pthread_mutex_lock(&lock);
@@ -447,9 +449,14 @@ static void test_eviction(void **state) {
     ask("one", 200);
     assert_int_equal(count_of(&gates[0].n_opened), 1);
     assert_int_equal(count_of(&gates[1].n_closed), 1);
+    http_reply r = http_ask(&c, "GET", "/v1/models/one", NULL, NULL);
+    const int64_t n_bytes = http_int(&r, "meta.memory"); /* weights and KV caches */
+    assert_true(n_bytes > http_int(&r, "meta.size"));
+    assert_string_equal(http_text(&r, "meta.device"), "cpu");
+    http_free(&r);
     stop();
     start(0);
-    c.options.max_model_bytes = 250; /* two of 100 */
+    c.options.max_model_bytes = (uint64_t)n_bytes * 5 / 2; /* two models */
     case_start(&c);
     ask("one", 200);
     ask("two", 200);
@@ -635,8 +642,8 @@ static void *open_later(void *arg) {
     return NULL;
 }
 
-/* The server stops while a model is being loaded, requests wait for it, another answers, and a
- * third waits for room. */
+/* The server stops at once while a model is being loaded, requests wait for it, another answers,
+ * and a third waits for room. */
 static void test_stop_in_between(void **state) {
     (void)state;
     question loads = {.model = "two"}, waits = {.model = "three"};
@@ -650,6 +657,8 @@ static void test_stop_in_between(void **state) {
     begin(&waits);
     wait_for_status("three", "unloaded", 1);
     assert_int_equal(pthread_create(&opener, NULL, open_later, &gates[1]), 0);
+    server_stop(c.server, 0);
+    c.server = NULL;
     stop();
     pthread_join(opener, NULL);
     const int first = end(&loads), second = end(&waits);

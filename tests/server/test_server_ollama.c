@@ -270,7 +270,7 @@ static void test_errors(void **state) {
         "{\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"images\":[\"aa\"]}]}",
         "{\"messages\":[{\"content\":\"x\"}]}",
         "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"format\":\"yaml\"}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"think\":3}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"think\":[3]}",
         "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"options\":7}",
         "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"options\":{\"num_predict\":-3}}",
         "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":1}",

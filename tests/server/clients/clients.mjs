@@ -337,7 +337,7 @@ const tests = {
         assert.ok(shown.capabilities.includes('completion'));
         assert.equal(shown.model_info['general.architecture'], model.details.family);
         assert.match((await ollama.version()).version, /^\d+\.\d+\.\d+$/);
-        await assert.rejects(ollama.chat({ model: 'any', messages, think: 3 }), /think/);
+        await assert.rejects(ollama.chat({ model: 'any', messages, think: [3] }), /think/);
     },
     async 'anthropic: errors'() {
         await assert.rejects(
