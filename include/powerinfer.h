@@ -110,6 +110,8 @@ typedef struct pi_model_info {
     int32_t token_bos, token_eos; /* -1: none */
     bool add_bos;                 /* a text starts with BOS */
     bool recurrent;               /* sessions keep snapshots only: see pi_session_rewind_point */
+    bool drafts;                  /* layers for multi-token prediction: see pi_model_open_drafter */
+    bool is_drafter;
 } pi_model_info;
 
 /* The strings are valid until the model is closed. */
@@ -282,6 +284,9 @@ typedef struct pi_context_options {
      * faster ones. Results then depend on timing; without this option and `expert_slack`, equal
      * calls give equal results in every run. */
     bool timed_forms;
+    /* Sessions keep what this head reads of their tokens (powerinfer_speculate.h); it must outlive
+     * the context. NULL (default): nothing. */
+    const pi_model *drafter;
 } pi_context_options;
 
 PI_API pi_context_options pi_context_default_options(void);
@@ -313,6 +318,9 @@ typedef struct pi_input {
      * gives a row for the token before them and for each of them, and the session can be rewound to
      * the first draft, even with recurrent layers. */
     int32_t n_drafts;
+    /* Heads that draft: the features of each token (pi_session_features) [n_tokens][n_embd]; for
+     * other models NULL. */
+    const float *features;
 } pi_input;
 
 /* Evaluates every input's tokens and appends them to its session; tokens of all inputs share

@@ -42,13 +42,33 @@ enum {
     PI_SPECULATE_TEXTS = 256 /* texts of a speculator, at most */
 };
 
+/* ---- heads that draft ----------------------------------------------------------------------- */
+
+/* Opens a head that drafts for the model: path NULL: the model's layers for multi-token prediction
+ * (the first of them); else a file with such layers, or an EAGLE-3 head. The model must stay open.
+ * The head has no tokenizer; its contexts run on the CPU. PI_ERR_NOT_FOUND: the file has no such
+ * layers; PI_ERR_UNSUPPORTED; errors of pi_model_open. */
+PI_API pi_status pi_model_open_drafter(const pi_model *model, const char *path, pi_model **out,
+                                       pi_error *err);
+
+/* The features of the token at a position, [n_embd of the head], which are the head's input with
+ * the next token: computed by the model if its context has the head as pi_context_options.drafter,
+ * or by the head for tokens that it drafts. Valid until the next pi_forward; NULL: not kept. Only
+ * those of the last few thousand tokens are, and none of tokens that were loaded, copied or
+ * moved. */
+PI_API const float *pi_session_features(const pi_session *session, int32_t position);
+/* The first position from which on all features are kept; the session's length: none are. */
+PI_API int32_t pi_session_features_first(const pi_session *session);
+
+/* ---- drafts --------------------------------------------------------------------------------- */
+
 typedef struct pi_speculator pi_speculator;
 
 typedef struct pi_speculator_options {
     const pi_model *model; /* verifies the drafts */
     bool ngrams;           /* draft the tokens that followed the last n-gram earlier in the text */
-    /* Draft with another model of the same vocabulary; NULL: no. Model and context must outlive the
-     * speculator; the context needs n_logits >= n_texts. */
+    /* Draft with another model of the same vocabulary or a head; NULL: no. Model and context must
+     * outlive the speculator; the context needs n_logits >= n_texts. */
     const pi_model *draft_model;
     pi_context *draft_context;
     int32_t n_texts; /* 1..PI_SPECULATE_TEXTS */
@@ -80,11 +100,12 @@ PI_API void pi_speculator_forget(pi_speculator *speculator, int32_t text);
 PI_API bool pi_speculator_accept(pi_speculator *speculator, int32_t text, int32_t token);
 
 typedef struct pi_draft {
-    int32_t text;          /* in: number of a text with at least one token */
-    int32_t room;          /* in: tokens that the caller can take, at most */
-    int32_t n_again;       /* in: tokens of the text that the step evaluates again */
-    int32_t n;             /* out: drafted tokens, 0..room */
-    const int32_t *tokens; /* out: [n], valid until the next call */
+    int32_t text;              /* in: number of a text with at least one token */
+    int32_t room;              /* in: tokens that the caller can take, at most */
+    int32_t n_again;           /* in: tokens of the text that the step evaluates again */
+    const pi_session *session; /* in: with the text's tokens but the last one; only heads need it */
+    int32_t n;                 /* out: drafted tokens, 0..room */
+    const int32_t *tokens;     /* out: [n], valid until the next call */
 } pi_draft;
 
 /* Drafts for the next step, which evaluates the texts of drafts[n], each once, and one token of

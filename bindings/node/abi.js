@@ -200,6 +200,8 @@ struct('pi_model_info', {
     token_eos: 'int32_t',
     add_bos: 'bool',
     recurrent: 'bool',
+    drafts: 'bool',
+    is_drafter: 'bool',
 });
 struct('pi_context_options', {
     n_threads: 'int32_t',
@@ -234,6 +236,7 @@ struct('pi_context_options', {
     cpu_ffn: 'int32_t',
     deterministic: 'bool',
     timed_forms: 'bool',
+    drafter: 'const pi_model *',
 }, { overrides: 'n_overrides' });
 struct('pi_input', {
     session: 'pi_session *',
@@ -242,6 +245,7 @@ struct('pi_input', {
     logits: 'int',
     hidden: 'int',
     n_drafts: 'int32_t',
+    features: 'const float *',
 }, { tokens: 'n_tokens' });
 struct('pi_counters', {
     ubatches: 'uint64_t',
@@ -342,6 +346,7 @@ struct('pi_draft', {
     text: 'int32_t',
     room: 'int32_t',
     n_again: 'int32_t',
+    session: 'const pi_session *',
     n: 'int32_t',
     tokens: 'const int32_t *',
 });
@@ -874,6 +879,12 @@ export const functions = {
         'int pi_generation_accept(pi_generation * g, const pi_sampled * sampled, _Out_ pi_released * out, _Out_ pi_error * err)',
     pi_generation_end:
         'void pi_generation_end(pi_generation * g, int stop, _Out_ pi_released * out)',
+    pi_model_open_drafter:
+        'int pi_model_open_drafter(const pi_model * model, const char * path, _Out_ pi_model ** out, _Out_ pi_error * err)',
+    pi_session_features:
+        'const float * pi_session_features(const pi_session * session, int32_t position)',
+    pi_session_features_first:
+        'int32_t pi_session_features_first(const pi_session * session)',
     pi_speculator_default_options:
         'pi_speculator_options pi_speculator_default_options()',
     pi_speculator_create:

@@ -315,6 +315,8 @@ export interface ModelInfo {
     token_eos: number;
     add_bos: boolean;
     recurrent: boolean;
+    drafts: boolean;
+    is_drafter: boolean;
 }
 
 export interface ContextOptions {
@@ -349,6 +351,7 @@ export interface ContextOptions {
     cpu_ffn?: number;
     deterministic?: boolean;
     timed_forms?: boolean;
+    drafter?: Model | null;
 }
 
 export interface Input {
@@ -357,6 +360,7 @@ export interface Input {
     logits?: number;
     hidden?: number;
     n_drafts?: number;
+    features?: Numbers;
 }
 
 export interface Counters {
@@ -451,6 +455,7 @@ export interface Draft {
     text?: number;
     room?: number;
     n_again?: number;
+    session?: Session | null;
     n?: number;
     tokens?: Numbers;
 }
@@ -831,6 +836,7 @@ declare class Native {
 export class Model extends Native {
     static open(file: string, options?: ModelOptions & WithSignal): Promise<Model>;
     static open_memory(data: Uint8Array, options?: ModelOptions & WithSignal): Promise<Model>;
+    open_drafter(file?: string | null): Promise<Model>;
     get_info(): ModelInfo;
     tokenize(text: Text, flags?: number): Int32Array;
     token_text(token: number, special?: boolean): Uint8Array;
@@ -924,6 +930,8 @@ export class Session extends Native {
     length(): number;
     capacity(): number;
     rewind(length: number): void;
+    features(position: number): Float32Array | null;
+    features_first(): number;
     rewind_point(length: number): number;
     remove(first: number, end?: number): void;
     copy(source: Session, length: number): void;

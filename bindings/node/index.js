@@ -461,6 +461,12 @@ export class Model extends Native {
                            data.byteLength, values);
     }
 
+    /* Opens a head that drafts for this model, of its own file or another one. */
+    async open_drafter(file = null) {
+        return new Call(this).create(Model, 'pi_model_open_drafter', 'pi_model_close', [this], null,
+                                     this, file);
+    }
+
     get_info() {
         return getStruct('pi_model_get_info', 'pi_model_info', this);
     }
@@ -726,9 +732,11 @@ export class Context extends Native {
     static async create(model, options = {}) {
         const call = new Call();
         const values = call.options('pi_context_options', options);
+        const parents = options.drafter ? [model, options.drafter] : [model];
         const context = await call.create(Context, 'pi_context_create', 'pi_context_destroy',
-                                          [model], new Lock(), model, values);
+                                          parents, new Lock(), model, values);
         context.model = model;
+        context.drafter = options.drafter ?? null;
         const info = model.get_info();
         return Object.assign(context, { n_vocab: info.n_vocab, n_embd: info.n_embd, n_bins: 0,
                                         n_traced: 0 });
@@ -937,8 +945,22 @@ function inRange(index, count, what) {
 /* One sequence of tokens: its KV cache and position. */
 export class Session extends Native {
     static async create(context, n_ctx) {
-        return new Call().create(Session, 'pi_session_create', 'pi_session_destroy', [context],
-                                 open(context).lock, context, n_ctx);
+        const session = await new Call().create(
+            Session, 'pi_session_create', 'pi_session_destroy', [context], open(context).lock,
+            context, n_ctx);
+        const owner = context.drafter ?? context.model;
+        return Object.assign(session, { n_features: owner.get_info().n_embd });
+    }
+
+    /* What a head that drafts reads of a token; null: it is not kept. */
+    features(position) {
+        const row = get('pi_session_features', this, position);
+        return row && floatsAt(row, this.n_features);
+    }
+
+    /* The first position from which on all features are kept. */
+    features_first() {
+        return get('pi_session_features_first', this);
     }
 
     destroy() {

@@ -504,7 +504,7 @@ class pi_model_info(_Struct):
                 ("n_head", c_int32), ("n_head_kv", c_int32), ("n_ctx_train", c_int32),
                 ("n_params", c_uint64), ("weight_bytes", c_uint64), ("has_tokenizer", c_bool),
                 ("token_bos", c_int32), ("token_eos", c_int32), ("add_bos", c_bool),
-                ("recurrent", c_bool)]
+                ("recurrent", c_bool), ("drafts", c_bool), ("is_drafter", c_bool)]
 
 
 class pi_context_options(_Struct):
@@ -518,7 +518,7 @@ class pi_context_options(_Struct):
                 ("expert_slack", c_float), ("backend_folder", c_char_p), ("machine", c_char_p),
                 ("adapt", c_bool), ("overrides", POINTER(c_char_p)), ("n_overrides", c_int32),
                 ("cpu_experts", c_int32), ("cpu_ffn", c_int32), ("deterministic", c_bool),
-                ("timed_forms", c_bool)]
+                ("timed_forms", c_bool), ("drafter", POINTER(pi_model))]
     _enums_ = {"kernels": pi_kernels, "mode": pi_mode, "head": pi_head, "cache_k": pi_cache_type,
               "cache_v": pi_cache_type, "device": pi_device_choice}
     _counts_ = {"overrides": "n_overrides"}
@@ -526,7 +526,8 @@ class pi_context_options(_Struct):
 
 class pi_input(_Struct):
     _fields_ = [("session", POINTER(pi_session)), ("tokens", POINTER(c_int32)),
-                ("n_tokens", c_int32), ("logits", c_int), ("hidden", c_int), ("n_drafts", c_int32)]
+                ("n_tokens", c_int32), ("logits", c_int), ("hidden", c_int), ("n_drafts", c_int32),
+                ("features", POINTER(c_float))]
     _enums_ = {"logits": pi_logits_wanted, "hidden": pi_hidden_wanted}
     _counts_ = {"tokens": "n_tokens"}
 
@@ -601,8 +602,8 @@ class pi_speculator_options(_Struct):
 
 
 class pi_draft(_Struct):
-    _fields_ = [("text", c_int32), ("room", c_int32), ("n_again", c_int32), ("n", c_int32),
-                ("tokens", POINTER(c_int32))]
+    _fields_ = [("text", c_int32), ("room", c_int32), ("n_again", c_int32),
+                ("session", POINTER(pi_session)), ("n", c_int32), ("tokens", POINTER(c_int32))]
 
 
 class pi_draft_counts(_Struct):
@@ -966,6 +967,8 @@ class ModelInfo:
     token_eos: "int"
     add_bos: "bool"
     recurrent: "bool"
+    drafts: "bool"
+    is_drafter: "bool"
 
 
 class ContextOptions(TypedDict, total=False):
@@ -1000,6 +1003,7 @@ class ContextOptions(TypedDict, total=False):
     cpu_ffn: "int"
     deterministic: "bool"
     timed_forms: "bool"
+    drafter: "Model"
 
 
 class Input(TypedDict, total=False):
@@ -1008,6 +1012,7 @@ class Input(TypedDict, total=False):
     logits: "int"
     hidden: "int"
     n_drafts: "int"
+    features: "Sequence[float]"
 
 
 @dataclass(frozen=True)
@@ -1105,6 +1110,7 @@ class Draft(TypedDict, total=False):
     text: "int"
     room: "int"
     n_again: "int"
+    session: "Session"
     n: "int"
     tokens: "Sequence[int]"
 
@@ -1627,6 +1633,11 @@ pi_generation_accept = _declare("pi_generation_accept", c_int, POINTER(pi_genera
     POINTER(pi_sampled), POINTER(pi_released), POINTER(pi_error))
 pi_generation_end = _declare("pi_generation_end", None, POINTER(pi_generation), c_int,
     POINTER(pi_released))
+pi_model_open_drafter = _declare("pi_model_open_drafter", c_int, POINTER(pi_model), c_char_p,
+    POINTER(POINTER(pi_model)), POINTER(pi_error))
+pi_session_features = _declare("pi_session_features", POINTER(c_float), POINTER(pi_session),
+    c_int32)
+pi_session_features_first = _declare("pi_session_features_first", c_int32, POINTER(pi_session))
 pi_speculator_default_options = _declare("pi_speculator_default_options", pi_speculator_options)
 pi_speculator_create = _declare("pi_speculator_create", c_int, POINTER(pi_speculator_options),
     POINTER(POINTER(pi_speculator)), POINTER(pi_error))
@@ -2093,6 +2104,14 @@ class Model(_Object):
         model._open().kept = room
         return model
 
+    def open_drafter(self, path: Optional[Path] = None) -> "Model":
+        """Opens a head that drafts for this model, of its own file or another one."""
+        call, head = _Call(self), Model.__new__(Model)
+        file = call.text(path) if path is not None else None
+        head._opened(call.create(pi_model_open_drafter, pi_model_close, pi_model, [self], None,
+                                 self, file))
+        return head
+
     def _opened(self, handle: _Handle) -> None:
         self._handle = handle
         info = self.get_info()
@@ -2366,8 +2385,10 @@ class Context(_Object):
         call = _Call()
         values = call.options(pi_context_options, options)
         self.model = model
+        self.drafter: Optional[Model] = options.get("drafter")
         self._n_bins = self._n_traced = 0
-        self._handle = call.create(pi_context_create, pi_context_destroy, pi_context, [model],
+        parents = [model, self.drafter] if self.drafter else [model]
+        self._handle = call.create(pi_context_create, pi_context_destroy, pi_context, parents,
                                    _Lock(), model, byref(values))
 
     def destroy(self) -> None:
@@ -2559,6 +2580,7 @@ class Session(_Object):
 
     def __init__(self, context: Context, n_ctx: int):
         """Room for n_ctx tokens."""
+        self._n_features = (context.drafter or context.model)._n_embd
         self._handle = _Call().create(pi_session_create, pi_session_destroy, pi_session,
                                       [context], context._open().lock, context, n_ctx)
 
@@ -2575,6 +2597,15 @@ class Session(_Object):
     def rewind(self, length: int) -> None:
         """Truncates to the first `length` tokens."""
         _Call(self).run(pi_session_rewind, self, length)
+
+    def features(self, position: int) -> Optional[List[float]]:
+        """What a head that drafts reads of a token; None: it is not kept."""
+        row = _get(pi_session_features, self, position)
+        return row[:self._n_features] if row else None
+
+    def features_first(self) -> int:
+        """The first position from which on all features are kept."""
+        return _get(pi_session_features_first, self)
 
     def rewind_point(self, length: int) -> int:
         """The longest prefix of at most `length` tokens that rewind accepts."""

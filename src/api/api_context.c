@@ -25,8 +25,15 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
     if (!m->weights)
         return error_set(err, PI_ERR_ARG,
                          "no weights: context: the model was opened for its vocabulary only");
+    if (m->weights->draft.target) { /* its weights are mapped, or the model's */
+        o.device = PI_DEVICE_CPU;
+        o.ram_budget = PI_RAM_MAPPED;
+    }
+    if (o.drafter && o.drafter->weights->draft.target != m->weights)
+        return error_set(err, PI_ERR_ARG, "bad drafter: context: it is no head of this model");
     pi_status status = option_engine(m->weights, &o, &engine, err);
     if (status != PI_OK) return status;
+    engine.plan.drafter = o.drafter ? o.drafter->weights : NULL;
     option_apply_tuning(m->weights, &o, &engine);
     /* An encoder's cache holds one text during one call: its size does not matter. */
     if (m->weights->arch->encoder) {

@@ -6,6 +6,8 @@
 #include "bundle.h"
 #include "file.h"
 #include "mem.h"
+#include "model_drafter.h"
+#include "powerinfer_speculate.h"
 #include "progress.h"
 
 #define TEXT(x)          #x
@@ -210,6 +212,38 @@ pi_status pi_model_open_memory(const void *data, size_t n_bytes, const pi_model_
     return open_from(&from, options, out, err);
 }
 
+static pi_status open_drafter(pi_model *m, const pi_model *target, const char *path,
+                              pi_error *err) {
+    gguf_file *file = NULL;
+    const gguf_open_options options = {.report = NULL};
+    pi_status status = path ? gguf_open(path, &options, &file, err) : PI_OK;
+    if (status == PI_OK) status = model_open_drafter(target->weights, file, &m->weights, err);
+    if (status != PI_OK) return status;
+    m->name = mem_strdup(m->weights->name);
+    m->architecture = mem_strdup(m->weights->arch->name);
+    m->type = mem_strdup(main_type(m->weights->file, m->weights));
+    if (!m->name || !m->architecture || !m->type) return error_nomem(err, sizeof *m, "model");
+    error_set(&m->no_text, PI_ERR_UNSUPPORTED, "no tokenizer: %s: a head that drafts",
+              gguf_path(m->weights->file));
+    return PI_OK;
+}
+
+pi_status pi_model_open_drafter(const pi_model *target, const char *path, pi_model **out,
+                                pi_error *err) {
+    *out = NULL;
+    if (!target->weights || target->weights->draft.target)
+        return error_set(err, PI_ERR_ARG, "no weights: head that drafts: give it a whole model");
+    pi_model *m = mem_calloc(1, sizeof *m);
+    if (!m) return error_nomem(err, sizeof *m, "model");
+    pi_status status = open_drafter(m, target, path, err);
+    if (status != PI_OK) {
+        pi_model_close(m);
+        return status;
+    }
+    *out = m;
+    return PI_OK;
+}
+
 void pi_model_close(pi_model *m) {
     if (!m) return;
     tokenizer_free(m->text);
@@ -253,6 +287,8 @@ void pi_model_get_info(const pi_model *m, pi_model_info *info) {
         info->n_ctx_train = hp->n_ctx_train;
         info->n_params = m->weights->n_params;
         info->weight_bytes = m->weights->weight_bytes;
+        info->drafts = hp->n_draft_layer > 0;
+        info->is_drafter = m->weights->draft.target != NULL;
     }
     if (m->text) {
         const tokenizer_info *t = tokenizer_get_info(m->text);

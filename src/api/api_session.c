@@ -1,5 +1,6 @@
 /* api_session.c: the public functions of sessions. A pi_session is the engine's session. */
 #include "api_types.h"
+#include "powerinfer_speculate.h"
 
 pi_status pi_session_create(pi_context *c, int32_t n_ctx, pi_session **out, pi_error *err) {
     *out = NULL;
@@ -13,6 +14,15 @@ int32_t pi_session_length(const pi_session *s) {
 }
 int32_t pi_session_capacity(const pi_session *s) {
     return (int32_t)session_capacity(s);
+}
+
+const float *pi_session_features(const pi_session *s, int32_t position) {
+    const session_features *f = &s->features;
+    bool kept = f->rows && position >= f->first && position < f->end;
+    return kept ? session_features_row(s, position) : NULL;
+}
+int32_t pi_session_features_first(const pi_session *s) {
+    return (int32_t)session_features_first(s);
 }
 
 pi_status pi_session_rewind(pi_session *s, int32_t length, pi_error *err) {

@@ -131,7 +131,7 @@ static pi_status open_model(chat *c, pi_error *err) {
     context.n_logits = drafting_rows(o);
     c->fed = mem_calloc((size_t)size, sizeof *c->fed);
     if (!c->fed) return error_nomem(err, (size_t)size * sizeof *c->fed, "conversation");
-    status = drafting_create(o, c->model, 1, (int32_t)size, &c->drafting, err);
+    status = drafting_create(o, c->model, 1, (int32_t)size, &context, &c->drafting, err);
     if (status == PI_OK) status = pi_context_create(c->model, &context, &c->context, err);
     if (status == PI_OK) status = pi_session_create(c->context, (int32_t)size, &c->session, err);
     return status;
@@ -156,9 +156,9 @@ static pi_status set_up(chat *c, pi_error *err) {
 static void tear_down(chat *c) {
     chat_input_free(c->input);
     chat_history_free(&c->history);
-    drafting_free(&c->drafting);
     pi_session_destroy(c->session);
     pi_context_destroy(c->context);
+    drafting_free(&c->drafting);
     pi_chat_template_free(c->template);
     mem_free(c->variables);
     sampling_free(&c->sampling);

@@ -117,7 +117,7 @@ static pi_status open_model(job *j, pi_error *err) {
     if (status != PI_OK) return status;
     pi_context_options context_options = cli_context_options(o, n_session);
     context_options.n_logits = drafting_rows(o);
-    status = drafting_create(o, j->model, 1, n_session, &j->drafting, err);
+    status = drafting_create(o, j->model, 1, n_session, &context_options, &j->drafting, err);
     if (status == PI_OK) status = pi_context_create(j->model, &context_options, &j->context, err);
     if (status == PI_OK) status = pi_session_create(j->context, n_session, &j->session, err);
     if (status == PI_OK)
@@ -144,10 +144,10 @@ static pi_status set_up(job *j, pi_error *err) {
 }
 
 static void tear_down(job *j) {
-    drafting_free(&j->drafting);
     pi_sampler_destroy(j->sampler);
     pi_session_destroy(j->session);
     pi_context_destroy(j->context);
+    drafting_free(&j->drafting);
     sampling_free(&j->sampling);
     pi_model_close(j->model);
     text_list_free(&j->stops);

@@ -23,6 +23,9 @@ pi_status drafting_check(const cli_options *o, pi_error *err) {
                          o->model_draft, o->hf_repo_draft);
     if (kind_of(o) == SPEC_DRAFT && !has_model(o))
         return error_set(err, PI_ERR_ARG, "no draft model: --spec draft: give one with -md FILE");
+    if (kind_of(o) == SPEC_EAGLE3 && !has_model(o))
+        return error_set(err, PI_ERR_ARG,
+                         "no head that drafts: --spec eagle3: give its file with -md FILE");
     if (kind_of(o) == SPEC_SELF && has_model(o))
         return error_set(err, PI_ERR_ARG,
                          "two drafters: --spec self: the model drafts for itself: leave out -md or "
@@ -41,6 +44,11 @@ pi_status drafting_check(const cli_options *o, pi_error *err) {
 
 int32_t drafting_rows(const cli_options *o) {
     return kind_of(o) == SPEC_OFF ? 1 : 1 + (int32_t)o->draft_max;
+}
+
+/* Heads that draft, of the model's file or their own. */
+static bool is_head(option_spec kind) {
+    return kind == SPEC_MTP || kind == SPEC_EAGLE3;
 }
 
 /* A context of the draft model for all texts. */
@@ -95,17 +103,41 @@ static pi_status open_model(const cli_options *o, int32_t n_texts, int32_t n_ctx
     return create_context(&own, PI_MODE_AUTO, d->model, n_texts, n_ctx, &d->context, err);
 }
 
+/* The path of -md or -hfd; NULL: neither is given. */
+static pi_status draft_path(const cli_options *o, char path[OPTION_PATH_BYTES], const char **out,
+                            pi_error *err) {
+    cli_options own = *o;
+    own.model = o->model_draft;
+    own.hf_repo = o->hf_repo_draft;
+    own.hf_file = own.model_url = NULL;
+    *out = has_model(o) ? path : NULL;
+    return has_model(o) ? cli_model_path(&own, path, OPTION_PATH_BYTES, err) : PI_OK;
+}
+
+static pi_status open_head(const cli_options *o, const pi_model *model, int32_t n_texts,
+                           int32_t n_ctx, drafting *d, pi_error *err) {
+    char path[OPTION_PATH_BYTES];
+    const char *file;
+    pi_status status = draft_path(o, path, &file, err);
+    if (status == PI_OK) status = pi_model_open_drafter(model, file, &d->model, err);
+    if (status != PI_OK) return status;
+    return create_context(o, PI_MODE_AUTO, d->model, n_texts, n_ctx, &d->context, err);
+}
+
 pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n_texts,
-                          int32_t n_ctx, drafting *d, pi_error *err) {
+                          int32_t n_ctx, pi_context_options *context, drafting *d, pi_error *err) {
     option_spec kind = kind_of(o);
     *d = (drafting){.model = NULL};
     if (kind == SPEC_OFF) return PI_OK;
     pi_status status = PI_OK;
-    if (kind == SPEC_SELF)
+    if (is_head(kind))
+        status = open_head(o, model, n_texts, n_ctx, d, err);
+    else if (kind == SPEC_SELF)
         status = open_self(o, model, n_texts, n_ctx, d, err);
     else if (has_model(o) && kind >= SPEC_DRAFT)
         status = open_model(o, n_texts, n_ctx, d, err);
     if (status != PI_OK) return status;
+    if (is_head(kind)) context->drafter = d->model;
     pi_speculator_options s = pi_speculator_default_options();
     s.model = model;
     s.ngrams = kind == SPEC_NGRAM || kind == SPEC_AUTO;

@@ -6,7 +6,7 @@
 #include "powerinfer_speculate.h"
 
 typedef struct drafting {
-    pi_model *model; /* the draft model; NULL: none */
+    pi_model *model; /* the draft model or head; NULL: none */
     pi_context *context;
     pi_speculator *speculator; /* NULL: off */
 } drafting;
@@ -15,10 +15,11 @@ typedef struct drafting {
 pi_status drafting_check(const cli_options *o, pi_error *err);
 /* Rows of logits that a step of one text may need. */
 int32_t drafting_rows(const cli_options *o);
-/* Creates drafters for n_texts texts of at most n_ctx tokens. Call it before the model's context is
- * created, which takes the rest of the GPU's memory. */
+/* Creates drafters for n_texts texts of at most n_ctx tokens, and sets what they need in the
+ * options of the model's context. Call it before that context is created, which takes the rest of
+ * the GPU's memory; free the drafting after it. */
 pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n_texts,
-                          int32_t n_ctx, drafting *out, pi_error *err);
+                          int32_t n_ctx, pi_context_options *context, drafting *out, pi_error *err);
 void drafting_free(drafting *d); /* accepts zeroed drafting */
 
 #endif

@@ -791,18 +791,20 @@ const option option_table[] = {
         .help = "folder of the GPU backends (default: next to the program, or the installation's)"),
     /* speculative decoding */
     ROW(CHOICE, DRAFT, GENERATE, spec, NAMES("spec", NULL), .argument = "KIND",
-        .choices = "off|ngram|draft|auto|self",
-        .words = "none=off|ngram-simple=ngram|draft-simple=draft|model=draft", .standard = "off",
-        .aliases = {"--spec-type"}, .llama = EVERYWHERE,
-        .llama_note = "none, ngram-simple, draft-simple, or off, ngram, draft, auto, self: see "
-                      "docs/speculative.md",
+        .choices = "off|ngram|draft|auto|self|mtp|eagle3",
+        .words = "none=off|ngram-simple=ngram|draft-simple=draft|model=draft|draft-mtp=mtp|"
+                 "draft-eagle3=eagle3",
+        .standard = "off", .aliases = {"--spec-type"}, .llama = EVERYWHERE,
+        .llama_note = "none, ngram-simple, draft-simple, draft-mtp, draft-eagle3, or off, ngram, "
+                      "draft, auto, self, mtp, eagle3: see docs/speculative.md",
         .help = "speculative decoding: draft tokens and verify them together; the text does not "
                 "change; ngram: draft the tokens that followed the last ones earlier in the text; "
-                "draft: use a draft model; auto: the faster of both (default with -md)"),
+                "draft: use a draft model; auto: the faster of both (default with -md); mtp: the "
+                "model's layers for multi-token prediction; eagle3: the EAGLE-3 head of -md"),
     ROW(TEXT, DRAFT, GENERATE, model_draft, NAMES("model-draft", "md"), .argument = "FILE",
         .aliases = {"--spec-draft-model"}, .llama = EVERYWHERE,
         .llama_note = "also turns on --spec auto",
-        .help = "draft model of the same vocabulary, GGUF"),
+        .help = "draft model of the same vocabulary, or head for --spec mtp or eagle3, GGUF"),
     ROW(TEXT, DRAFT, GENERATE, hf_repo_draft, NAMES("hf-repo-draft", "hfd"),
         .argument = "USER/REPO[:QUANT]", .aliases = {"-hfrd"}, .llama = EVERYWHERE,
         .help = "draft model from Hugging Face, as -hf"),

@@ -291,7 +291,15 @@ typedef enum option_reasoning_format { FORMAT_AUTO, FORMAT_NONE } option_reasoni
 typedef enum option_reasoning { REASONING_AUTO, REASONING_ON, REASONING_OFF } option_reasoning;
 
 /* In the order of the choices of --spec. */
-typedef enum option_spec { SPEC_OFF, SPEC_NGRAM, SPEC_DRAFT, SPEC_AUTO, SPEC_SELF } option_spec;
+typedef enum option_spec {
+    SPEC_OFF,
+    SPEC_NGRAM,
+    SPEC_DRAFT,
+    SPEC_AUTO,
+    SPEC_SELF,
+    SPEC_MTP,
+    SPEC_EAGLE3
+} option_spec;
 
 /* Names by pi_cache_type. */
 extern const char *const option_cache_types[];

@@ -97,12 +97,12 @@ static pi_status fill(const serve_model *m, opened_model *opened, served_options
     pi_model_get_info(opened->model, &info);
     const int32_t n_ctx = (int32_t)(o->ctx_size > 0 ? o->ctx_size / o->parallel
                                                     : cli_context_size(o, &info));
-    pi_status status = drafting_create(o, opened->model, (int32_t)o->parallel, n_ctx,
-                                       &opened->drafting, err);
-    if (status != PI_OK) return status;
     int64_t n_all = (int64_t)n_ctx * o->parallel;
     pi_context_options context = cli_context_options(o, n_all < INT32_MAX ? (int32_t)n_all
                                                                           : INT32_MAX);
+    pi_status status = drafting_create(o, opened->model, (int32_t)o->parallel, n_ctx, &context,
+                                       &opened->drafting, err);
+    if (status != PI_OK) return status;
     context.timed_forms = !o->deterministic;
     *out = (served_options){
         .model = opened->model,

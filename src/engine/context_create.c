@@ -85,7 +85,10 @@ static uint64_t session_bytes(const engine_context *c) {
             continue;
         n += kv_layer_bytes(&l);
     }
-    return n * (uint64_t)c->options.n_positions + scores.n_bytes +
+    int64_t n_rows;
+    size_t n_features = session_features_bytes(c->cpu.plan, c->options.n_positions, c->n_batch,
+                                               &n_rows);
+    return n * (uint64_t)c->options.n_positions + scores.n_bytes + n_features +
            n_bounds * (bounds.n_bytes / (uint64_t)c->cpu.model->hp.n_layer) +
            (uint64_t)c->cpu.plan->n_state * sizeof(float);
 }

@@ -62,6 +62,7 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, pi_session **o
     if (status == PI_OK)
         status = key_bounds_create(&s->bounds, c->cpu.model, c->options.plan.attn_blocks, n_ctx,
                                    err);
+    if (status == PI_OK) status = session_features_create(s, c->n_batch, err);
     if (status == PI_OK && c->gpu.n_gpus > 0) status = add_gpu_parts(c, s, err);
     if (status != PI_OK) {
         free_session(s);

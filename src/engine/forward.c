@@ -207,6 +207,9 @@ static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_i
     c->cpu.ubatch.first_logits_row = c->cpu.ubatch.first_hidden_row = 0;
     c->cpu.n_received = 0;
     for (int i = 0; i < n_inputs; i++)
+        if (inputs[i].session->features.rows)
+            session_features_begin(inputs[i].session, inputs[i].n_tokens);
+    for (int i = 0; i < n_inputs; i++)
         recurrent_begin(&inputs[i].session->state, inputs[i].n_tokens, inputs[i].n_drafts);
     while (request_next_ubatch(c, inputs, n_inputs, &at)) {
         if (c->cpu.trace) context_trace_begin(c);
@@ -261,6 +264,7 @@ static void grow_session(const pi_input *in) {
     pi_session *s = in->session;
     if (s->tokens && s->tokens != in->tokens) /* else recover.c evaluates again */
         memcpy(s->tokens + s->length, in->tokens, (size_t)in->n_tokens * sizeof *in->tokens);
+    if (s->features.rows) session_features_end(s, in->n_tokens);
     s->length += in->n_tokens;
     recurrent_end(&s->state, s->length);
 }

@@ -52,6 +52,9 @@ static pi_status check_input(const engine_context *c, const pi_input *in, pi_err
         return error_set(err, PI_ERR_ARG,
                          "bad session: forward: a session must belong to the context and appear "
                          "once");
+    if (!in->features != !c->cpu.model->draft.target)
+        return error_set(err, PI_ERR_ARG,
+                         "bad features: forward: heads that draft need them, models have none");
     if (in->n_drafts < 0 || in->n_drafts >= in->n_tokens)
         return error_set(err, PI_ERR_ARG,
                          "bad number of drafts: forward: %d of %d tokens: at least one is none",
@@ -123,6 +126,8 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
     engine_ubatch *u = &c->cpu.ubatch;
     ubatch_item *item = &c->cpu.ubatch.items[u->n_items++];
     *item = (ubatch_item){.session = in->session,
+                          .features = in->features ? in->features + done * c->cpu.model->hp.n_embd
+                                                   : NULL,
                           .row = u->n_tokens,
                           .n_tokens = n,
                           .pos = in->session->length + done};

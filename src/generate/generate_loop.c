@@ -129,7 +129,9 @@ static pi_status next_logits(job *j, int32_t token, pi_error *err) {
     int32_t first = pi_session_length(j->session), again = j->n_past - first;
     int32_t room = pi_session_capacity(j->session) - j->n_past - 1;
     int64_t left = j->o->max_tokens < 0 ? INT32_MAX : j->o->max_tokens - (int64_t)j->out->n_tokens;
-    pi_draft draft = {.room = left - 1 < room ? (int32_t)(left - 1) : room, .n_again = again};
+    pi_draft draft = {.session = j->session,
+                      .room = left - 1 < room ? (int32_t)(left - 1) : room,
+                      .n_again = again};
     pi_error why;
     if (speculator && pi_speculator_draft(speculator, &draft, 1, 0, &why) != PI_OK)
         j->out->draft_error = why;

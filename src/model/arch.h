@@ -219,9 +219,16 @@ typedef enum tensor_role {
     ROLE_CLS_NORM,
     ROLE_CLS_OUT,
     ROLE_CLS_OUT_BIAS,
-    ROLE_ROPE_FREQS, /* RoPE frequency divisors */
-    ROLE_ROPE_LONG,  /* divisors for contexts longer than the original one */
-    ROLE_ROPE_SHORT, /* divisors for other contexts */
+    /* Heads that draft (model_drafter.h): the layer's input is a projection of two normed vectors,
+     * the embedding of a token and the features of the token before it. */
+    ROLE_DRAFT_EMBD_NORM,
+    ROLE_DRAFT_NORM,      /* of the features */
+    ROLE_DRAFT_PROJ,      /* absent: Q, K and V read both vectors */
+    ROLE_DRAFT_FUSE,      /* features from the inputs of several layers of the model */
+    ROLE_DRAFT_FUSE_NORM, /* of these inputs together */
+    ROLE_ROPE_FREQS,      /* RoPE frequency divisors */
+    ROLE_ROPE_LONG,       /* divisors for contexts longer than the original one */
+    ROLE_ROPE_SHORT,      /* divisors for other contexts */
     ROLE_COUNT
 } tensor_role;
 
@@ -280,6 +287,7 @@ typedef enum arch_dim {
     /* Recurrent mixers. */
     DIM_TAPS,            /* taps of the convolution */
     DIM_CONV,            /* channels of the convolution */
+    DIM_2EMBD,           /* 2 * n_embd */
     DIM_3EMBD,           /* 3 * n_embd */
     DIM_SSM_IN,          /* DIM_SSM_INNER + DIM_CONV + DIM_SSM_HEADS */
     DIM_SSM_QKVZ,        /* DIM_CONV + DIM_SSM_INNER */
@@ -503,6 +511,7 @@ typedef struct arch_row {
     float default_depth_scale;  /* residual_scale is this / sqrt(n_layer) if missing; 0: none */
     float default_logit_width;  /* logit_scale is this / n_embd if missing; 0: none */
     float default_attn_scale;   /* attention.scale if missing; 0: from head_dim */
+    bool draft_raw;             /* heads that draft read the stream before the last norm */
     bool experts_early;         /* router and experts read the layer's input, and an FFN, next to
                                    them, the stream after attention (Arctic) */
     const char *attn_scale_key; /* another name of attention.scale */

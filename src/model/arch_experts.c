@@ -302,6 +302,7 @@ static const arch_row rows[] = {
      .qk_norm = NORM_RMS, .temperature_length = 8192, .temperature_offset = 1,
      TENSORS(moe_tensors)},
     {GGUF_ROW("mimo2", RMS, NEOX, SILU), .gating = GATING_SIGMOID, .window_period = 1,
+     .draft_raw = true,
      .has = ARCH_QKV_BARE | ARCH_VALUE_SCALE | ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED |
             ARCH_EXPERT_NORM | ARCH_ROPE_LOCAL,
      TENSORS(mimo2_tensors)},

@@ -82,6 +82,8 @@ static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_taps;
     case DIM_CONV:
         return s->n_conv;
+    case DIM_2EMBD:
+        return 2 * s->n_embd;
     case DIM_3EMBD:
         return 3 * s->n_embd;
     case DIM_SSM_IN:
@@ -403,6 +405,11 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_ROPE_FREQS] = "rope_freqs",
     [ROLE_ROPE_LONG] = "rope_factors_long",
     [ROLE_ROPE_SHORT] = "rope_factors_short",
+    [ROLE_DRAFT_EMBD_NORM] = "enorm",
+    [ROLE_DRAFT_NORM] = "hnorm",
+    [ROLE_DRAFT_PROJ] = "eh_proj",
+    [ROLE_DRAFT_FUSE] = "fc",
+    [ROLE_DRAFT_FUSE_NORM] = "enc.output_norm",
 };
 
 const char *tensor_role_name(tensor_role role) {

@@ -12,6 +12,7 @@ typedef struct key_reader {
     const char *arch;
     pi_error *err;
     pi_status status;
+    int32_t end; /* of the model's layers; later ones draft */
 } key_reader;
 
 enum { KEY_TEXT = 128 };
@@ -608,7 +609,7 @@ static void read_index_layers(key_reader *r, const arch_row *arch, const model_h
          own = false;
     for (int i = 0; i < hp->n_layer && hp->index_sums && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
-        if (!(l->mixers & MIXER_ATTENTION) || l->window > 0) continue;
+        if (!(l->mixers & MIXER_ATTENTION) || l->window > 0 || i >= r->end) continue;
         bool selects = v ? read_int(r, suffix, i, 1, 0, 1) : !some || i < 2 || i % 4 == 2;
         own = own || selects;
         if (r->status == PI_OK && !own) {
@@ -645,7 +646,8 @@ static void set_parts(key_reader *r, const arch_row *arch, int layer, model_laye
     l->mixers = arch->mixers ? arch->mixers : MIXER_ATTENTION;
     l->ffn = has_ffn(arch);
     if (arch->layers == LAYERS_ALIKE) return;
-    if (arch->layers == LAYERS_BY_PERIOD) attends = attends_by_period(r, arch, layer);
+    if (arch->layers == LAYERS_BY_PERIOD && layer < r->end)
+        attends = attends_by_period(r, arch, layer);
     if (arch->layers == LAYERS_BY_HEADS) attends = l->n_head_kv > 0;
     l->mixers = attends ? MIXER_ATTENTION : recurrent;
     if (!recurrent) l->ffn = l->n_ff > 0;
@@ -848,13 +850,14 @@ static void check_indexer(key_reader *r, const model_hparams *hp,
                 gguf_path(r->file), hp->n_index_head, layers[i].n_head_kv);
 }
 
-pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hparams *hp,
-                             model_layer_hparams *layers, pi_error *err) {
+pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool drafts,
+                             model_hparams *hp, model_layer_hparams *layers, pi_error *err) {
     key_reader r = {.file = f, .arch = arch->name, .err = err, .status = PI_OK};
     *hp = (model_hparams){0};
     hp->n_layer = read_int(&r, "block_count", 0, -1, 1, MODEL_MAX_LAYERS);
-    /* the last layers may predict tokens further ahead; they are not used */
-    hp->n_layer -= read_int(&r, "nextn_predict_layers", 0, 0, 0, hp->n_layer - 1);
+    hp->n_draft_layer = read_int(&r, "nextn_predict_layers", 0, 0, 0, hp->n_layer - 1);
+    r.end = hp->n_layer - hp->n_draft_layer;
+    if (!drafts) hp->n_layer = r.end;
     hp->n_embd = read_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
     hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
     if (arch_tensor_of(arch, ROLE_LAYER_EMBD))

@@ -46,6 +46,8 @@ typedef enum model_pooling {
 
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
+    int32_t n_draft_layer; /* layers after the last one, which predict further tokens; n_layer does
+                              not count them (model_drafter.h) */
     /* Sparse attention: number of heads that select blocks of positions; 0: no sparse attention.
      * A token attends to block_top blocks, which always include the last block_local blocks up to
      * its own. */
@@ -140,6 +142,8 @@ typedef struct model_layer_hparams {
 /* general.architecture of the GPU index files of the original PowerInfer ("*.generated.gpuidx"),
  * which are not models. */
 #define MODEL_GPU_INDEX_ARCHITECTURE "generic.gpu_index"
+/* general.architecture of EAGLE-3 heads (Li et al. 2025, arXiv 2503.01840). */
+#define MODEL_EAGLE3_ARCHITECTURE "eagle3"
 
 /* ---- sparsity -------------------------------------------------------------------------------- */
 
@@ -262,8 +266,26 @@ typedef struct model_adapter {
     float scale; /* 1: as trained */
 } model_adapter;
 
+/* A head that drafts for another model, as a model of one layer. A token's features are n_embd
+ * floats, which the model, or the head itself for the tokens that it drafts, computed for the token
+ * before it: the residual stream after the last layer and norm (draft_raw: before the norm), or
+ * with ROLE_DRAFT_FUSE a projection of the stream before the layers `reads`. */
+enum { MODEL_DRAFT_READS = 8 };
+typedef struct model_draft {
+    const struct model *target;       /* NULL: this is no head */
+    int32_t n_reads;                  /* 0: after the last layer */
+    int32_t reads[MODEL_DRAFT_READS]; /* ascending, in 0..n_layer of the target */
+    bool normed_reads;                /* with ROLE_DRAFT_FUSE: its input is normed */
+    bool normed_residual;             /* with ROLE_DRAFT_FUSE: the layer adds to normed features */
+    /* Tokens that the head can draft, ascending [n_ids]; row i of OUTPUT belongs to ids[i]. NULL:
+     * row i belongs to token i. */
+    const int32_t *ids;
+    int32_t n_ids;
+} model_draft;
+
 typedef struct model {
     gguf_file *file;
+    bool shares_file; /* the file belongs to another model */
     const arch_row *arch;
     model_hparams hp;
     model_layer *layers;        /* [n_layer] */
@@ -271,6 +293,7 @@ typedef struct model {
                                    OUTPUT_FC1 and OUTPUT_FC2 may be parts of OUTPUT_PROFILER */
     model_sparse sparse;
     model_tuning tuning;
+    model_draft draft;
     struct model_split *splits; /* [n_splits] joined tensors of single experts (model_split.h) */
     int n_splits;
     struct lora_set *adapters; /* while the model is opened */
@@ -331,8 +354,9 @@ bool model_has_bundles(const model *m); /* in any layer */
 /* Reads all weights. PI_ERR_RANGE: one is NaN or infinite; the message names the tensor and row,
  * the first in file order, bundles last. n_threads 0: all cores. */
 pi_status model_check_tensors(const model *m, int n_threads, pi_error *err);
-/* Reads the hyperparameters only. */
-pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, model_hparams *hp,
+/* Reads the hyperparameters only. drafts: n_layer and `layers` include the layers that draft. */
+pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool drafts,
+                             model_hparams *hp,
                              model_layer_hparams *layers /* [hp->n_layer] or NULL */,
                              pi_error *err);
 

@@ -8,6 +8,7 @@
 #include "bundle.h"
 #include "mem.h"
 #include "model_delta.h"
+#include "model_drafter.h"
 #include "model_latent.h"
 #include "model_lora.h"
 #include "model_scale.h"
@@ -337,7 +338,7 @@ static pi_status bind_ones(model *m, const arch_tensor *row, int layer, model_te
     return PI_OK;
 }
 
-static pi_status bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
+pi_status model_bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64];
     if (row->flags & TENSOR_PER_LAYER && !model_layer_has(&m->layers[layer].hp, row->role))
         return PI_OK;
@@ -663,17 +664,18 @@ static pi_status bind_head_numbers(model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
-static pi_status bind_all(model *m, pi_error *err) {
+pi_status model_bind_layers(model *m, int first, pi_error *err) {
     read_expert_widths(m);
     for (int i = 0; i < m->arch->n_tensors; i++) {
         const arch_tensor *row = &m->arch->tensors[i];
-        int n = row->flags & TENSOR_PER_LAYER ? m->hp.n_layer : 1;
-        for (int layer = 0; layer < n; layer++) {
-            pi_status status = bind_tensor(m, row, layer, err);
+        bool in_layers = row->flags & TENSOR_PER_LAYER;
+        int end = in_layers ? m->hp.n_layer : first == 0;
+        for (int layer = first; layer < end; layer++) {
+            pi_status status = model_bind_tensor(m, row, layer, err);
             if (status != PI_OK) return status;
         }
     }
-    for (int layer = 0; layer < m->hp.n_layer; layer++) {
+    for (int layer = first; layer < m->hp.n_layer; layer++) {
         bind_parts(m, layer);
         pi_status status = bind_bundle(m, BUNDLE_NEURONS, layer, err);
         if (status == PI_OK) status = bind_bundle(m, BUNDLE_EXPERTS, layer, err);
@@ -687,7 +689,12 @@ static pi_status bind_all(model *m, pi_error *err) {
         if (status == PI_OK) status = model_bind_delta(m, layer, err);
         if (status != PI_OK) return status;
     }
-    pi_status status = bind_tied(m, err);
+    return PI_OK;
+}
+
+static pi_status bind_all(model *m, pi_error *err) {
+    pi_status status = model_bind_layers(m, 0, err);
+    if (status == PI_OK) status = bind_tied(m, err);
     if (status == PI_OK) status = check_classifier(m, err);
     return status == PI_OK ? bind_positions(m, err) : status;
 }
@@ -778,6 +785,11 @@ static pi_status find_arch(model *m, pi_error *err) {
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "a LoRA adapter, not a model: %s: open its model and set adapters",
                          gguf_path(m->file));
+    if (gguf_string_is(name, MODEL_EAGLE3_ARCHITECTURE))
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "not a model: %s: a head that drafts for another model (EAGLE-3): open "
+                         "that model and give it this file as its drafter",
+                         gguf_path(m->file));
     if (gguf_string_is(name, MODEL_GPU_INDEX_ARCHITECTURE))
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "not a model: %s: a GPU index file of the original PowerInfer; give the "
@@ -813,7 +825,7 @@ static pi_status read_vocab_size(model *m, pi_error *err) {
 static pi_status load(model *m, pi_error *err) {
     pi_status status = find_arch(m, err);
     if (status != PI_OK) return status;
-    status = model_read_hparams(m->file, m->arch, &m->hp, NULL, err);
+    status = model_read_hparams(m->file, m->arch, false, &m->hp, NULL, err);
     if (status != PI_OK) return status;
 
     size_t n_layer = (size_t)m->hp.n_layer;
@@ -823,7 +835,7 @@ static pi_status load(model *m, pi_error *err) {
         mem_free(hps);
         return error_nomem(err, n_layer * sizeof *m->layers, "layers");
     }
-    status = model_read_hparams(m->file, m->arch, &m->hp, hps, err);
+    status = model_read_hparams(m->file, m->arch, false, &m->hp, hps, err);
     for (size_t i = 0; i < n_layer; i++) m->layers[i].hp = hps[i];
     mem_free(hps);
     if (status == PI_OK) status = read_vocab_size(m, err);
@@ -879,7 +891,7 @@ pi_status model_open(const char *path, const gguf_open_options *options, model *
 
 void model_close(model *m) {
     if (!m) return;
-    gguf_close(m->file);
+    if (!m->shares_file) gguf_close(m->file);
     arena_free(&m->arena);
     mem_free(m);
 }

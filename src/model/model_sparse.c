@@ -387,7 +387,6 @@ static pi_status split_profiler(model *m, pi_error *err) {
 static pi_status bind_head(model *m, pi_error *err) {
     model_head *h = &m->sparse.head;
     pi_status status = PI_OK;
-    *h = (model_head){.distance = NAN, .loss = NAN, .rows = NAN};
     if (m->t[ROLE_OUTPUT_PROFILER].data) {
         h->kind = HEAD_PROFILER;
         status = split_profiler(m, err);
@@ -423,10 +422,10 @@ static void assume_original(model *m) {
     }
 }
 
-pi_status model_bind_sparse(model *m, pi_error *err) {
-    m->sparse = (model_sparse){
-        .pwri = gguf_is_pwri(m->file), .predict_loss = NAN, .threshold_loss = NAN};
-    m->sparse.given = m->sparse.pwri;
+void model_clear_sparse(model *m) {
+    m->sparse = (model_sparse){.predict_loss = NAN,
+                               .threshold_loss = NAN,
+                               .head = {.distance = NAN, .loss = NAN, .rows = NAN}};
     for (int i = 0; i < m->hp.n_layer; i++)
         m->layers[i].sparse = (model_layer_sparse){.recall = NAN,
                                                    .density = NAN,
@@ -435,6 +434,11 @@ pi_status model_bind_sparse(model *m, pi_error *err) {
                                                    .up_rows = NAN,
                                                    .down_rows = NAN,
                                                    .expert_active = NAN};
+}
+
+pi_status model_bind_sparse(model *m, pi_error *err) {
+    model_clear_sparse(m);
+    m->sparse.pwri = m->sparse.given = gguf_is_pwri(m->file);
     if (m->sparse.pwri) assume_original(m);
     pi_status status = read_keys(m, err);
     if (status == PI_OK) status = bind_head(m, err);

@@ -9,6 +9,9 @@
  * all of them. PI_ERR_FORMAT names the key or tensor. */
 pi_status model_bind_sparse(model *m, pi_error *err);
 
+/* As for a model without such keys and tensors. */
+void model_clear_sparse(model *m);
+
 /* Fills m->tuning from the file's keys. PI_ERR_FORMAT names the key. */
 pi_status model_read_tuning(model *m, pi_error *err);
 

@@ -88,8 +88,7 @@ plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first) {
     return m;
 }
 
-/* The model's norm over n_embd elements. */
-static args_norm norm_by(const plan *p, const model_tensor *weight, const model_tensor *bias) {
+args_norm plan_make_norm(const plan *p, const model_tensor *weight, const model_tensor *bias) {
     return (args_norm){.kind = weight->data ? p->model->hp.norm : NORM_NONE,
                        .width = p->model->hp.n_embd,
                        .eps = p->model->hp.norm_eps,
@@ -100,7 +99,7 @@ static args_norm norm_by(const plan *p, const model_tensor *weight, const model_
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias) {
     const model_tensor *t = p->model->layers[layer].t;
     plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_X);
-    *STEP_ARGS(s, norm) = norm_by(p, &t[weight], &t[bias]);
+    *STEP_ARGS(s, norm) = plan_make_norm(p, &t[weight], &t[bias]);
     s->out = BUF_Y;
     return s;
 }
@@ -139,7 +138,7 @@ plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
     plan_step *s = plan_add_step(p, side, OP_ADD, layer, in);
     bool normed = post_norm != ROLE_COUNT;
     *STEP_ARGS(s, add) = (args_add){
-        .norm = norm_by(p, normed ? &p->model->layers[layer].t[post_norm] : &none, NULL),
+        .norm = plan_make_norm(p, normed ? &p->model->layers[layer].t[post_norm] : &none, NULL),
         .scale = p->model->hp.residual_scale,
         .x_scale = 1};
     if (p->model->arch->residual_normed) { /* the stream is scaled instead */
@@ -185,7 +184,7 @@ static void add_head(plan *p, const plan_options *options) {
     const model *m = p->model;
     p->n_layer_steps = p->n_steps;
     plan_step *s = plan_add_step(p, p->head, OP_HEAD_NORM, -1, BUF_X);
-    *STEP_ARGS(s, norm) = norm_by(p, &m->t[ROLE_OUTPUT_NORM], &m->t[ROLE_OUTPUT_NORM_BIAS]);
+    *STEP_ARGS(s, norm) = plan_make_norm(p, &m->t[ROLE_OUTPUT_NORM], &m->t[ROLE_OUTPUT_NORM_BIAS]);
     if (!m->t[ROLE_OUTPUT].data) return;
     plan_matrix out = plan_make_matrix(p, -1, ROLE_OUTPUT, ROLE_OUTPUT_BIAS, BUF_LOGITS);
     out.scale *= m->hp.logit_scale;
@@ -197,6 +196,7 @@ static void add_head(plan *p, const plan_options *options) {
         plan_set_matrix(s, &out);
         p->head_bytes = s->weight_bytes;
     }
+    if (m->draft.ids) plan_add_draft_logits(p);
     if (m->hp.logit_softcap == 0) return;
     s = plan_add_step(p, p->head, OP_SOFTCAP, -1, BUF_LOGITS);
     STEP_ARGS(s, softcap)->cap = m->hp.logit_softcap;
@@ -250,8 +250,8 @@ static void add_all(plan *p, const plan_options *options) {
     plan_add_step(p, at.side, OP_EMBED, -1, BUF_X);
     if (p->model->t[ROLE_EMBD_NORM].data) {
         plan_step *s = plan_add_step(p, at.side, OP_NORM, -1, BUF_X);
-        *STEP_ARGS(s, norm) = norm_by(p, &p->model->t[ROLE_EMBD_NORM],
-                                      &p->model->t[ROLE_EMBD_NORM_BIAS]);
+        *STEP_ARGS(s, norm) = plan_make_norm(p, &p->model->t[ROLE_EMBD_NORM],
+                                             &p->model->t[ROLE_EMBD_NORM_BIAS]);
         s->out = BUF_X;
     }
     if (p->model->hp.n_embd_layer > 0)
@@ -260,10 +260,18 @@ static void add_all(plan *p, const plan_options *options) {
         plan_add_kept_embedding(p);
     if (plan_has_streams(p)) plan_add_spread(p);
     if (p->model->hp.hyper) plan_add_hyper_start(p);
-    for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
+    if (p->model->draft.target) plan_add_draft_in(p);
+    int n_layer = p->model->hp.n_layer;
+    for (int layer = 0; layer <= n_layer; layer++) {
+        if (plan_draft_reads(options->drafter, layer)) {
+            at = move_stream(p, at, SIDE_CPU, layer < n_layer ? layer : -1);
+            plan_add_draft_reads(p, options->drafter, layer);
+        }
+        if (layer == n_layer) break;
         at = move_stream(p, at, p->splits[layer].primary, layer);
         plan_add_layer(p, layer, options);
     }
+    if (p->model->draft.target) plan_add_draft_features(p);
     move_stream(p, at, p->head, -1);
     if (plan_has_streams(p)) plan_add_merge(p);
     if (p->model->hp.hyper) plan_add_hyper_in(p, p->head, -1, ROLE_HYPER_HEAD);
@@ -423,6 +431,9 @@ static void set_widths(plan *p, plan_side side) {
         if (s->out == BUF_STREAMS || s->op == OP_PREDICT)
             widen(width, BUF_STREAMS, plan_residual_width(p->model));
         if (s->op == OP_NORM) widen(width, s->out, STEP_ARGS(s, norm)->width);
+        if (s->op == OP_DRAFT_READ)
+            widen(width, BUF_DRAFT_READS, STEP_ARGS(s, draft_read)->at + p->model->hp.n_embd);
+        if (s->op == OP_DRAFT_IN) widen(width, BUF_DRAFT_IN, 2 * p->model->hp.n_embd);
         if (s->out == BUF_LAYER_EMBD) widen(width, BUF_LAYER_EMBD, p->width[BUF_LAYER_EMBD]);
         if (s->op == OP_CONV) {
             const plan_recurrent *mixer = STEP_ARGS(s, recurrent)->mixer;

@@ -68,8 +68,9 @@ typedef struct plan_options {
     const plan_split *splits; /* [n_layer]; NULL: everything is on the CPU */
     plan_side head; /* with splits: device of the last norm and the output matrix; a GPU: the last
                        layer's */
-    bool few_only;  /* ubatches have at most PLAN_FFN_MAX_COLS tokens: none is of FORM_MANY */
-    bool prefetch;  /* for neurons and experts on the drive: OP_PREFETCH, OP_PREFETCH_EXPERTS */
+    const model *drafter; /* a head for which sessions keep features; NULL: none */
+    bool few_only;        /* ubatches have at most PLAN_FFN_MAX_COLS tokens: none is of FORM_MANY */
+    bool prefetch; /* for neurons and experts on the drive: OP_PREFETCH, OP_PREFETCH_EXPERTS */
     /* Blocks of PLAN_BOUNDS_SIZE positions that a token attends to in layers on the CPU
      * (plan_attention_blocks); 0: all. */
     int32_t attn_blocks;
@@ -109,6 +110,7 @@ typedef struct plan {
     plan_matrix *matrices;      /* PLAN_MAX_GROUP for each step */
     bool is_sparse;             /* the CPU has OP_FFN_SPARSE steps */
     bool predicts_head;         /* the CPU has OP_HEAD_ROWS */
+    int64_t n_features;         /* floats that sessions keep of each token; 0: none */
     int many_from[PLAN_SIDES];  /* tokens from which a device runs FORM_MANY */
     int n_gpu_steps;
     plan_step *gpu_steps;         /* [n_gpu_steps], by device; none without splits */

@@ -13,8 +13,9 @@ enum {
     PLAN_EMBD_STEPS = 6,    /* embedding of a layer, and receiving it */
     PLAN_STREAM_STEPS = 10, /* prediction, correction, the low-rank branch; hyper-connections */
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS + PLAN_STREAM_STEPS,
-    PLAN_GLOBAL_STEPS = 18 + 2 * MODEL_MAX_STREAMS /* embeddings, streams, exchanges, final norm,
-                                                      head, soft cap */
+    PLAN_DRAFT_STEPS = 8 + 4 * MODEL_DRAFT_READS, /* reads and their messages; a head's input */
+    PLAN_GLOBAL_STEPS = 18 + 2 * MODEL_MAX_STREAMS + PLAN_DRAFT_STEPS /* embeddings, streams,
+                                                      exchanges, final norm, head, soft cap */
 };
 
 /* Whether the CPU's output head computes the logits of candidates only. Call after the layers have
@@ -43,6 +44,8 @@ void plan_set_default_kernel(plan_step *s, plan_side side);
 /* Sets the token counts of forms, and the steps that one thread runs. Call after all steps
  * exist. */
 void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only);
+/* The model's norm over n_embd elements; NORM_NONE without weights. bias: NULL: none. */
+args_norm plan_make_norm(const plan *p, const model_tensor *weight, const model_tensor *bias);
 /* Y = norm of X with the weights of a role, or X unchanged where the model has no such tensor. */
 plan_step *plan_add_norm(plan *p, plan_side side, int layer, tensor_role weight, tensor_role bias);
 /* X = its norm, and Y = X. */
@@ -78,6 +81,14 @@ void plan_add_layer_embedding(plan *p, int layer);
 /* The normed embedding: keeps it for all layers; X += a number times it. */
 void plan_add_kept_embedding(plan *p);
 void plan_add_embedding_skip(plan *p, int layer);
+/* Heads that draft (plan_draft.c). What `drafter` reads before a layer, n_layer: after the last
+ * one; the stream is on the CPU. */
+bool plan_draft_reads(const model *drafter, int layer);
+void plan_add_draft_reads(plan *p, const model *drafter, int layer);
+/* In a head: the layer's input from X; the features of the next token; logits of all tokens. */
+void plan_add_draft_in(plan *p);
+void plan_add_draft_features(plan *p);
+void plan_add_draft_logits(plan *p);
 /* Several residual streams (plan_streams.c): before and after all layers, and in each layer. */
 bool plan_has_streams(const plan *p);
 void plan_add_spread(plan *p);

@@ -26,7 +26,9 @@ static void add_projections(plan *p, int layer) {
     const model_layer *l = &p->model->layers[layer];
     bool bare = p->model->arch->has & ARCH_QKV_BARE;
     int n = model_kv_heads(&l->hp, layer) > 0 ? 3 : 1;
-    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_MATMUL, layer, BUF_Y);
+    bool wide = l->t[ROLE_ATTN_Q].n_in > p->model->hp.n_embd; /* in a head */
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_MATMUL, layer,
+                                 wide ? BUF_DRAFT_IN : BUF_Y);
     for (int i = 0; i < n; i++) {
         plan_add_matrix(p, s, qkv[i].weight, bare ? ROLE_COUNT : qkv[i].bias, qkv[i].out);
         if (bare) s->matrix[i].scale = 1;
@@ -173,6 +175,8 @@ static void add_attention_block(plan *p, int layer) {
         plan_add_router(p, layer, BUF_X);
     if (p->model->arch->residual_normed)
         plan_add_normed_residual(p, layer, ROLE_ATTN_NORM);
+    else if (p->model->draft.target && !p->model->t[ROLE_DRAFT_PROJ].data)
+        plan_add_step(p, side, OP_QUANTIZE, layer, BUF_DRAFT_IN);
     else if (l->t[ROLE_ATTN_NORM_2].data)
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
     else

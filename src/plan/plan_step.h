@@ -61,6 +61,10 @@ typedef enum plan_buffer {
     BUF_EXPERT_GATE, /* [n_ff_expert]; after the activation: the hidden vector */
     BUF_EXPERT_UP,   /* [n_ff_expert]; scores of the expert's predictor */
     BUF_EXPERT_OUT,  /* [n_embd] */
+    /* Heads that draft (plan_draft.c). */
+    BUF_DRAFT_READS, /* inputs of the layers that the head reads [n_reads * n_embd] */
+    BUF_FEATURES,    /* features for the head [its n_embd] */
+    BUF_DRAFT_IN,    /* in a head: the normed embedding and the normed features [2 * n_embd] */
     BUF_LOGITS,      /* [n_vocab], one row per wanted row of logits */
     BUF_COUNT
 } plan_buffer;
@@ -420,6 +424,15 @@ typedef struct args_softcap {
     float cap;
 } args_softcap;
 
+typedef struct args_draft_read {
+    int64_t at; /* in BUF_DRAFT_READS, floats */
+} args_draft_read;
+
+typedef struct args_draft_in {
+    args_norm embd, features;
+    bool residual, normed; /* X = the features; the normed features */
+} args_draft_in;
+
 /* The output head with a predictor. OP_HEAD_SCORES: matrix[0] is the predictor's fc2;
  * OP_HEAD_ROWS: matrix[0] is the output matrix. */
 typedef struct args_head {
@@ -449,7 +462,9 @@ typedef struct args_head {
     X(recurrent)                                                                                   \
     X(message)                                                                                     \
     X(softcap)                                                                                     \
-    X(head)
+    X(head)                                                                                        \
+    X(draft_read)                                                                                  \
+    X(draft_in)
 
 typedef enum plan_args {
 #define ARGS_TAG(name) ARGS_##name,

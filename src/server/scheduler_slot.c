@@ -122,7 +122,8 @@ void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_
         t->n_again = t->n_tokens - pi_session_length(t->session);
         memcpy(t->feed + SLOT_FEED - t->n_again, t->tokens + t->n_tokens - t->n_again,
                (size_t)t->n_again * sizeof *t->feed);
-        drafts[n++] = (pi_draft){.text = i, .room = room, .n_again = t->n_again};
+        drafts[n++] = (pi_draft){
+            .text = i, .room = room, .n_again = t->n_again, .session = t->session};
     }
     if (n == 0) return;
     pi_speculator_draft(speculator, drafts, n, n_decode - n,

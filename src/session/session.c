@@ -20,6 +20,7 @@ pi_status session_renew(pi_session *s, pi_error *err) {
 }
 
 void session_free(pi_session *s) {
+    mem_free(s->features.rows);
     kv_cache_free(&s->kv);
     recurrent_free(&s->state);
     mem_free(s->tokens);
@@ -45,4 +46,40 @@ int64_t session_rewind_point(const pi_session *s, int64_t length) {
     if (length < 0) length = 0;
     if (length > s->length) length = s->length;
     return recurrent_point(&s->state, length);
+}
+
+/* ---- features -------------------------------------------------------------------------------- */
+
+size_t session_features_bytes(const plan *p, int64_t n_ctx, int64_t n_batch, int64_t *n_rows) {
+    *n_rows = n_batch > SESSION_FEATURES_MIN ? n_batch : SESSION_FEATURES_MIN;
+    if (*n_rows > n_ctx) *n_rows = n_ctx;
+    return (size_t)(*n_rows * p->n_features) * sizeof(float);
+}
+
+pi_status session_features_create(pi_session *s, int64_t n_batch, pi_error *err) {
+    session_features *f = &s->features;
+    size_t n_bytes = session_features_bytes(s->host->plan, s->kv.n_ctx, n_batch, &f->n_rows);
+    if (n_bytes == 0) return PI_OK;
+    f->width = s->host->plan->n_features;
+    f->rows = mem_alloc(n_bytes);
+    return f->rows ? PI_OK : error_nomem(err, n_bytes, "features of a session");
+}
+
+void session_features_begin(pi_session *s, int64_t n_tokens) {
+    session_features *f = &s->features;
+    int64_t least = s->length + n_tokens - f->n_rows;
+    if (f->end < s->length || f->first > s->length) f->first = s->length;
+    if (f->first < least) f->first = least < s->length ? least : s->length;
+    f->end = s->length;
+}
+
+void session_features_end(pi_session *s, int64_t n_tokens) {
+    session_features *f = &s->features;
+    f->end = s->length + n_tokens;
+    if (f->first < f->end - f->n_rows) f->first = f->end - f->n_rows;
+}
+
+int64_t session_features_first(const pi_session *s) {
+    const session_features *f = &s->features;
+    return f->rows && f->end >= s->length && f->first < s->length ? f->first : s->length;
 }

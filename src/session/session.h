@@ -73,6 +73,16 @@ typedef struct key_bounds {
     int64_t positions; /* rows of [0, positions) are up to date in all layers; whole blocks */
 } key_bounds;
 
+/* What a head that drafts reads of the session's tokens: their features (model_draft). Only the
+ * last rows are kept; a head that missed older ones drafts without them. */
+typedef struct session_features {
+    float *rows; /* [n_rows][width], position p in row p % n_rows; NULL: none are kept */
+    int64_t width, n_rows;
+    int64_t first, end; /* positions whose rows are kept, if `end` is the session's length */
+} session_features;
+
+enum { SESSION_FEATURES_MIN = 4096 }; /* rows, unless the session is shorter */
+
 struct pi_session {
     const session_host *host;
     kv_cache kv; /* cache of layers whose primary is the CPU */
@@ -86,6 +96,7 @@ struct pi_session {
     struct engine_context *context;
     block_scores blocks;
     key_bounds bounds;
+    session_features features;
     pi_session *next; /* list of the context's sessions */
     bool in_call;
 };
@@ -98,8 +109,23 @@ pi_status session_init(pi_session *s, const session_host *host, int64_t n_ctx, p
 pi_status session_renew(pi_session *s, pi_error *err);
 void session_free(pi_session *s); /* frees the allocations of session_init, and `tokens` */
 
-/* Invalidates the bounds of positions from `pos` on; call when their keys change. */
+/* Bytes of the features of a session of n_ctx positions, in ubatches of at most n_batch tokens;
+ * n_rows: rows that are kept. */
+size_t session_features_bytes(const plan *p, int64_t n_ctx, int64_t n_batch, int64_t *n_rows);
+/* PI_ERR_NOMEM. Does nothing for plans without features. */
+pi_status session_features_create(pi_session *s, int64_t n_batch, pi_error *err);
+/* Before and after n_tokens are evaluated: forgets the rows that they replace, adds theirs. */
+void session_features_begin(pi_session *s, int64_t n_tokens);
+void session_features_end(pi_session *s, int64_t n_tokens);
+static inline float *session_features_row(const pi_session *s, int64_t pos) {
+    return s->features.rows + pos % s->features.n_rows * s->features.width;
+}
+/* As pi_session_features (powerinfer_draft.h). */
+int64_t session_features_first(const pi_session *s);
+
+/* Invalidates bounds and features of positions from `pos` on; call when their keys change. */
 static inline void session_keys_changed(pi_session *s, int64_t pos) {
+    if (s->features.end > pos) s->features.end = pos;
     pos -= pos % PLAN_BOUNDS_SIZE;
     if (s->bounds.positions > pos) s->bounds.positions = pos;
 }

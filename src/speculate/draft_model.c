@@ -53,13 +53,26 @@ static pi_status check_vocabulary(const pi_model *model, const pi_model *draft, 
     return PI_OK;
 }
 
+/* What a head needs beside sessions. */
+static pi_status create_head(draft_model *m, const pi_speculator_options *o, int32_t width,
+                             pi_error *err) {
+    size_t n_floats = (size_t)o->n_piece * (size_t)width;
+    m->width = width;
+    m->model = o->model; /* has the tokenizer */
+    m->features = mem_alloc(n_floats * sizeof *m->features);
+    if (!m->features) return error_nomem(err, n_floats * sizeof *m->features, "draft model");
+    return PI_OK;
+}
+
 pi_status draft_model_create(draft_model *m, const pi_speculator_options *o, pi_error *err) {
     size_t n = (size_t)o->n_texts;
     pi_model_info info;
     pi_model_get_info(o->draft_model, &info);
     *m = (draft_model){.context = o->draft_context, .model = o->draft_model};
     m->n_vocab = info.n_vocab;
-    pi_status status = check_vocabulary(o->model, o->draft_model, err);
+    m->is_head = info.is_drafter;
+    pi_status status = m->is_head ? create_head(m, o, info.n_embd, err)
+                                  : check_vocabulary(o->model, o->draft_model, err);
     if (status != PI_OK) return status;
     m->texts = mem_calloc(n, sizeof *m->texts);
     m->inputs = mem_calloc(n, sizeof *m->inputs);
@@ -82,6 +95,7 @@ void draft_model_free(draft_model *m) {
         mem_free(m->texts[i].read);
     }
     mem_free(m->texts);
+    mem_free(m->features);
     mem_free(m->inputs);
     mem_free(m->at);
     *m = (draft_model){.n_texts = 0};
@@ -119,6 +133,37 @@ static pi_status catch_up(draft_model *m, draft_job *j, int32_t budget, pi_input
     return PI_OK;
 }
 
+/* The same for a head, whose input includes features: `features` has room for `budget` of them. If
+ * the session keeps none of the tokens that follow, the head begins anew where it does; n_tokens 0:
+ * nothing can be evaluated. */
+static pi_status catch_up_head(draft_model *m, draft_job *j, int32_t budget, float *features,
+                               pi_input *in, pi_error *err) {
+    draft_text *t = &m->texts[j->text];
+    int32_t same = common_prefix(t->read, t->n_read, j->tokens, j->n_tokens);
+    int32_t n = same - 1 - t->first, from = pi_session_features_first(j->session);
+    if (n < 0 || t->first + n < from) {
+        t->first = from;
+        n = 0;
+    }
+    *in = (pi_input){.session = t->session};
+    t->n_read = 0;
+    pi_status status = pi_session_rewind(t->session, n, err);
+    int32_t at = t->first + n, missing = j->n_tokens - 1 - at;
+    if (status != PI_OK || missing < 1) return status;
+    if (!pi_session_features(j->session, j->n_tokens - 2)) return PI_OK;
+    t->n_read = at + 1;
+    memcpy(t->read, j->tokens, (size_t)t->n_read * sizeof *t->read);
+    j->ready = missing <= budget;
+    in->tokens = j->tokens + t->n_read;
+    in->n_tokens = j->ready ? missing : budget;
+    in->logits = j->ready ? PI_LOGITS_LAST : PI_LOGITS_NONE;
+    in->features = features;
+    for (int32_t i = 0; i < in->n_tokens; i++)
+        memcpy(features + (size_t)i * (size_t)m->width, pi_session_features(j->session, at + i),
+               (size_t)m->width * sizeof *features);
+    return PI_OK;
+}
+
 static pi_status forward(draft_model *m, int32_t n, pi_error *err) {
     pi_status status = n > 0 ? pi_forward(m->context, m->inputs, n, err) : PI_OK;
     for (int32_t i = 0; i < n && status == PI_OK; i++) {
@@ -152,14 +197,22 @@ static pi_status draft_on(draft_model *m, int32_t n, float p_min, int32_t *depth
             draft_job *j = m->at[i];
             if (m->inputs[i].logits == PI_LOGITS_NONE) continue;
             if (!draft_token(m, j, pi_logits(m->context, row++), p_min)) continue;
+            pi_session *session = m->texts[j->text].session;
             m->at[kept] = j;
-            m->inputs[kept++] = (pi_input){.session = m->texts[j->text].session,
-                                           .tokens = &j->draft[j->n - 1],
-                                           .n_tokens = 1,
-                                           .logits = PI_LOGITS_LAST};
+            m->inputs[kept] = (pi_input){.session = session,
+                                         .tokens = &j->draft[j->n - 1],
+                                         .n_tokens = 1,
+                                         .logits = PI_LOGITS_LAST};
+            if (m->is_head)
+                m->inputs[kept].features = pi_session_features(session,
+                                                               pi_session_length(session) - 1);
+            kept++;
         }
         n = kept;
-        status = forward(m, n, err);
+        if (m->is_head) /* these tokens are evaluated again, with the model's features */
+            status = n > 0 ? pi_forward(m->context, m->inputs, n, err) : PI_OK;
+        else
+            status = forward(m, n, err);
     }
     return status;
 }
@@ -171,8 +224,13 @@ pi_status draft_model_run(draft_model *m, draft_job *jobs, int32_t n_jobs,
     pi_status status = PI_OK;
     for (int32_t i = 0; i < n_jobs && budget > 0 && status == PI_OK; i++) {
         draft_job *j = &jobs[i];
-        status = catch_up(m, j, budget, &m->inputs[n], err);
+        float *features = m->is_head
+                              ? m->features + (size_t)(o->n_piece - budget) * (size_t)m->width
+                              : NULL;
+        status = m->is_head ? catch_up_head(m, j, budget, features, &m->inputs[n], err)
+                            : catch_up(m, j, budget, &m->inputs[n], err);
         if (status != PI_OK) break;
+        if (m->inputs[n].n_tokens == 0) continue;
         if (j->ready) pi_sampler_copy(m->texts[j->text].sampler, j->sampler);
         budget -= m->inputs[n].n_tokens;
         m->at[n++] = j;

@@ -1,9 +1,13 @@
-/* draft_model.h: drafts of a second, smaller model: its sessions, kept in step with the texts.
- * Private to src/speculate.
+/* draft_model.h: drafts of a second, smaller model, or of a head: its sessions, kept in step with
+ * the texts. Private to src/speculate.
  *
  * Every text has a session and a copy of the sampler. Before it drafts, the session is rewound to
  * the longest common prefix with the text and evaluates the rest; so no call is necessary when
- * drafts are rejected, texts end or others begin. */
+ * drafts are rejected, texts end or others begin.
+ *
+ * A head evaluates a token with the features of the token before it, so its session is a token
+ * shorter than the text, and it begins where the text's session keeps features. For its own drafts
+ * it uses its own features; these tokens are evaluated again when the model has accepted them. */
 #ifndef SPECULATE_DRAFT_MODEL_H
 #define SPECULATE_DRAFT_MODEL_H
 
@@ -12,15 +16,19 @@
 
 typedef struct draft_text {
     pi_session *session;
-    int32_t *read; /* [n_ctx], tokens in the session */
+    int32_t *read; /* [n_ctx], tokens in the session; of a head: and those before them */
     int32_t n_read;
+    int32_t first;       /* heads: the session begins with token first + 1; other models: 0 */
     pi_sampler *sampler; /* a clone of the text's; NULL: no text yet */
 } draft_text;
 
 typedef struct draft_model {
     pi_context *context;
     const pi_model *model;
-    int32_t n_vocab;   /* of the draft model's logits */
+    int32_t n_vocab; /* of the draft model's logits */
+    bool is_head;
+    int32_t width;     /* heads: floats of a token's features */
+    float *features;   /* heads: [n_piece][width] */
     draft_text *texts; /* [n_texts] */
     int32_t n_texts;
     pi_input *inputs;      /* [n_texts] */
@@ -34,6 +42,7 @@ typedef struct draft_job {
     const int32_t *tokens; /* [n_tokens >= 1] the whole text */
     int32_t n_tokens;
     const pi_sampler *sampler; /* samples the next tokens of the text */
+    const pi_session *session; /* heads: the text's, without its last token */
     int32_t *draft;            /* [n_wanted], filled */
     int32_t n_wanted, n;       /* tokens wanted (n_tokens + n_wanted <= n_ctx); drafted */
     bool ready;                /* the session has evaluated the whole text */

@@ -203,6 +203,7 @@ static void draft_one(pi_speculator *s, const pi_draft *d, pace_step *at, draft_
                            .tokens = t->tokens,
                            .n_tokens = t->n,
                            .sampler = t->sampler,
+                           .session = d->session,
                            .draft = t->draft,
                            .n_wanted = other.n};
         ngram = other;

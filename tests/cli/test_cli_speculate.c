@@ -13,6 +13,7 @@
 #include "cli_shell.h"
 #include "cli_test_model.h"
 #include "recurrent_model.h"
+#include "tiny_model.h"
 
 /* Scalar kernels: steps of at most eight tokens give the same bits as steps of one. */
 #define RUN "$PI run -m $M --kernels scalar -ctk f32 -ctv f32 "
@@ -105,7 +106,11 @@ static void test_refused(void **state) {
                  "powerinfer: invalid value: --draft-p-min \"2\": expected a number from 0 to 1\n");
     assert_wrong(RUN "-p a --spec maybe",
                  "powerinfer: invalid value: --spec \"maybe\": expected one of off, ngram, draft, "
-                 "auto, self\n");
+                 "auto, self, mtp, eagle3\n");
+    assert_wrong(RUN "-p a --spec eagle3",
+                 "powerinfer: no head that drafts: --spec eagle3: give its file with -md FILE\n");
+    assert_int_equal(sh(RUN "-p a --spec mtp"), 1);
+    assert_contains("err", "no layers for multi-token prediction");
     assert_wrong(
         RUN "-p a --spec self -md $M",
         "powerinfer: two drafters: --spec self: the model drafts for itself: leave out -md "
@@ -172,11 +177,44 @@ static void test_recurrent(void **state) {
     }
 }
 
+/* A head in the model's file, which drafts what the model says, and a random EAGLE-3 head. */
+static void test_heads(void **state) {
+    (void)state;
+    static const char *const options[] = {"--temp 0", "-s 5 --temp 1.2"};
+    char line[1024];
+    tiny_model t = tiny_default(), e = tiny_default();
+    t.n_vocab = e.n_vocab = RECURRENT_VOCAB;
+    t.vocabulary = true;
+    t.draft = (tiny_draft){.n = 1, .agrees = true};
+    e.arch = "eagle3";
+    e.n_layer = 1;
+    e.two_norms = true;
+    e.draft = (tiny_draft){.reads = {0, 1, 2}, .n_target = t.n_embd, .n_ids = 99};
+    tiny_write(&t, TEST_BINARY_DIR "/test_cli_speculate_mtp.gguf");
+    tiny_write(&e, TEST_BINARY_DIR "/test_cli_speculate_eagle3.gguf");
+    for (int k = 0; k < 2; k++) {
+        snprintf(line, sizeof line,
+                 "D=" TEST_BINARY_DIR "/test_cli_speculate; "
+                 "run=\"$PI run -p abcabc -n 33 --ignore-eos --kernels scalar -ctk f32 -ctv f32 %s "
+                 "-m ${D}_mtp.gguf\"; eval \"$run -q\" >plain && "
+                 "eval \"$run --spec eagle3 -md ${D}_eagle3.gguf --draft-min 3 --draft-max 3\" "
+                 ">drafted && cmp plain drafted && "
+                 "eval \"$run --spec mtp --draft-min 3 --draft-max 3\" >drafted && "
+                 "cmp plain drafted",
+                 options[k]);
+        if (sh(line) != 0) fail_msg("%s: %s", options[k], shell_read("err", NULL));
+        assert_contains("err", "speculation: 32 tokens in 8 steps, 24 of 24 drafted accepted");
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_text), cmocka_unit_test(test_stops_and_caches),
-        cmocka_unit_test(test_chat),      cmocka_unit_test(test_report),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_self),
-        cmocka_unit_test(test_recurrent)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_heads),
+                                       cmocka_unit_test(test_same_text),
+                                       cmocka_unit_test(test_stops_and_caches),
+                                       cmocka_unit_test(test_chat),
+                                       cmocka_unit_test(test_report),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_self),
+                                       cmocka_unit_test(test_recurrent)};
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

@@ -23,9 +23,10 @@ typedef struct plain {
     plain_mode mode;
     gguf_file *file;
     int n_tokens;
-    double *freq;  /* [n_rot/2] radians per position */
-    double length; /* scale of rotated vectors (YaRN) */
-    double *x;     /* [n_tokens][n_embd] */
+    double *freq;   /* [n_rot/2] radians per position */
+    double length;  /* scale of rotated vectors (YaRN) */
+    double *x;      /* [n_tokens][n_embd] */
+    double *joined; /* EAGLE-3: the input of attention [n_tokens][2 * n_embd]; NULL: a norm of x */
 } plain;
 
 static double *zeros(int64_t n) {
@@ -181,7 +182,7 @@ static void prepare_rotation(plain *p) {
 static void rotate(const plain *p, double *head, int position) {
     int half = p->t->n_rot / 2;
     bool neighbours = strcmp(p->t->arch, "llama") == 0 || strcmp(p->t->arch, "bamboo") == 0 ||
-                      p->t->n_latent > 0;
+                      strcmp(p->t->arch, "eagle3") == 0 || p->t->n_latent > 0;
     for (int i = 0; i < half; i++) {
         double *a = neighbours ? &head[2 * i] : &head[i];
         double *b = neighbours ? &head[2 * i + 1] : &head[i + half];
@@ -236,7 +237,8 @@ static void norm_heads(const plain *p, int layer, const char *name, double **x, 
 static double *project(const plain *p, int layer, const char *name, const double *x, int first,
                        int n) {
     const tiny_model *t = p->t;
-    if (strcmp(t->arch, "falcon") != 0) return linear(p, layer, name, x, t->n_embd, n);
+    int n_in = p->joined ? 2 * t->n_embd : t->n_embd;
+    if (strcmp(t->arch, "falcon") != 0) return linear(p, layer, name, x, n_in, n);
     int width = (t->n_head[layer] + 2 * t->n_head_kv[layer]) * t->head_dim;
     double *all = linear(p, layer, "attn_qkv", x, t->n_embd, width);
     double *y = zeros((int64_t)p->n_tokens * n);
@@ -251,7 +253,8 @@ static double *attention_half(const plain *p, int layer) {
     const tiny_model *t = p->t;
     int d = t->head_dim, n_head = t->n_head[layer], n_kv = t->n_head_kv[layer];
     int d_v = t->v_dim ? t->v_dim : d;
-    double *normed = norm(p, layer, t->two_norms ? "attn_norm_2" : "attn_norm", p->x);
+    double *normed = p->joined ? p->joined
+                               : norm(p, layer, t->two_norms ? "attn_norm_2" : "attn_norm", p->x);
     double *q = project(p, layer, "attn_q", normed, 0, n_head * d);
     double *k = project(p, layer, "attn_k", normed, n_head * d, n_kv * d);
     double *v = project(p, layer, "attn_v", normed, (n_head + n_kv) * d, n_kv * d_v);
@@ -271,7 +274,7 @@ static double *attention_half(const plain *p, int layer) {
         }
     }
     double *y = linear(p, layer, "attn_output", seen, n_head * d_v, t->n_embd);
-    mem_free(normed);
+    if (!p->joined) mem_free(normed);
     mem_free(q);
     mem_free(k);
     mem_free(v);
@@ -629,31 +632,140 @@ static void run_layer(plain *p, int layer) {
     if (parallel) add_to_stream(p, seen);
 }
 
-void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const int32_t *tokens,
-                   int n_tokens, double *logits) {
+static plain open_plain(const tiny_model *t, const char *path, plain_mode mode, int n_tokens) {
     plain p = {.t = t, .mode = mode, .n_tokens = n_tokens};
     pi_error err;
     if (gguf_open(path, NULL, &p.file, &err) != PI_OK) fail_msg("%s", err.message);
     prepare_rotation(&p);
-    double *table = load(&p, -1, "token_embd.weight");
-    p.x = zeros((int64_t)n_tokens * t->n_embd);
-    for (int i = 0; i < n_tokens; i++)
-        memcpy(p.x + i * t->n_embd, table + tokens[i] * t->n_embd,
-               (size_t)t->n_embd * sizeof *table);
-    double *positions = t->n_pos ? load(&p, -1, "position_embd.weight") : NULL;
-    for (int i = 0; i < n_tokens * t->n_embd && positions; i++)
-        p.x[i] += positions[i + 2 * t->n_embd]; /* the first row of logits is for token 2 */
+    return p;
+}
+
+static void close_plain(plain *p) {
+    mem_free(p->x);
+    mem_free(p->freq);
+    gguf_close(p->file);
+}
+
+/* Rows of a table of embeddings. */
+static double *embed(const plain *p, int layer, const char *name, const int32_t *tokens) {
+    size_t n_embd = (size_t)p->t->n_embd;
+    double *table = load(p, layer, name), *x = zeros(p->n_tokens * (int64_t)n_embd);
+    assert_non_null(table);
+    for (int i = 0; i < p->n_tokens; i++)
+        memcpy(x + (size_t)i * n_embd, table + (size_t)tokens[i] * n_embd, n_embd * sizeof *x);
+    mem_free(table);
+    return x;
+}
+
+static void begin_stream(plain *p, const int32_t *tokens) {
+    const tiny_model *t = p->t;
+    p->x = embed(p, -1, "token_embd.weight", tokens);
+    double *positions = t->n_pos ? load(p, -1, "position_embd.weight") : NULL;
+    for (int i = 0; i < p->n_tokens * t->n_embd && positions; i++)
+        p->x[i] += positions[i + 2 * t->n_embd]; /* the first row of logits is for token 2 */
     mem_free(positions);
+}
+
+void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const int32_t *tokens,
+                   int n_tokens, double *logits) {
+    plain p = open_plain(t, path, mode, n_tokens);
+    begin_stream(&p, tokens);
     for (int i = 0; i < t->n_layer; i++) run_layer(&p, i);
     double *normed = norm(&p, -1, "output_norm", p.x);
     double *y = linear(&p, -1, t->tied ? "token_embd" : "output", normed, t->n_embd, t->n_vocab);
     memcpy(logits, y, (size_t)n_tokens * (size_t)t->n_vocab * sizeof *y);
-    mem_free(table);
     mem_free(normed);
     mem_free(y);
-    mem_free(p.x);
-    mem_free(p.freq);
-    gguf_close(p.file);
+    close_plain(&p);
+}
+
+/* ---- heads that draft ------------------------------------------------------------------------ */
+
+void plain_reads(const tiny_model *t, const char *path, const int *layers, const int32_t *tokens,
+                 int n_tokens, double *out) {
+    plain p = open_plain(t, path, PLAIN_DENSE, n_tokens);
+    int n = t->n_embd, n_reads = layers ? 3 : 1;
+    begin_stream(&p, tokens);
+    for (int i = 0; i <= t->n_layer; i++) {
+        double *normed = !layers && i == t->n_layer ? norm(&p, -1, "output_norm", p.x) : NULL;
+        for (int k = 0; k < n_reads; k++) {
+            const double *from = normed ? normed : p.x;
+            for (int row = 0; row < n_tokens && (normed || (layers && layers[k] == i)); row++)
+                memcpy(out + (row * n_reads + k) * n, from + row * n, (size_t)n * sizeof *out);
+        }
+        mem_free(normed);
+        if (i < t->n_layer) run_layer(&p, i);
+    }
+    close_plain(&p);
+}
+
+void plain_fuse(const tiny_model *t, const char *path, const double *reads, int n_tokens,
+                double *features) {
+    plain p = open_plain(t, path, PLAIN_DENSE, n_tokens);
+    int n = 3 * t->draft.n_target;
+    double *normed = t->draft.newer ? rms_norm(&p, -1, "enc.output_norm", reads, n_tokens, n)
+                                    : NULL;
+    double *y = linear(&p, -1, "fc", normed ? normed : reads, n, t->n_embd);
+    memcpy(features, y, (size_t)n_tokens * (size_t)t->n_embd * sizeof *y);
+    mem_free(normed);
+    mem_free(y);
+    close_plain(&p);
+}
+
+/* [n_tokens][2 * n_embd] */
+static double *join(const plain *p, double *a, double *b) {
+    int n = p->t->n_embd;
+    double *y = zeros((int64_t)p->n_tokens * 2 * n);
+    for (int i = 0; i < p->n_tokens; i++) {
+        memcpy(y + 2 * i * n, a + i * n, (size_t)n * sizeof *y);
+        memcpy(y + (2 * i + 1) * n, b + i * n, (size_t)n * sizeof *y);
+    }
+    mem_free(a);
+    return y;
+}
+
+void plain_draft(const tiny_model *t, const char *path, const char *target, const double *features,
+                 const int32_t *tokens, int n_tokens, double *logits, double *next) {
+    plain p = open_plain(t, path, PLAIN_DENSE, n_tokens);
+    plain other = open_plain(t, target, PLAIN_DENSE, n_tokens);
+    bool eagle = strcmp(t->arch, "eagle3") == 0;
+    int layer = eagle ? 0 : t->n_layer, n = t->n_embd;
+    int n_out = t->draft.n_ids ? t->draft.n_ids : t->n_vocab;
+    double *table = load(&p, -1, "token_embd.weight");
+    double *e = embed(table ? &p : &other, -1, "token_embd.weight", tokens);
+    double *en = norm(&p, layer, eagle ? "attn_norm" : "nextn.enorm", e);
+    double *hn = norm(&p, layer, eagle ? "attn_norm_2" : "nextn.hnorm", features);
+    double *both = join(&p, en, hn);
+    if (eagle) {
+        p.joined = both;
+        p.x = zeros((int64_t)n_tokens * n);
+        memcpy(p.x, t->draft.normed ? hn : features, (size_t)(n_tokens * n) * sizeof *e);
+    } else {
+        p.x = linear(&p, layer, "nextn.eh_proj", both, 2 * n, n);
+    }
+    run_layer(&p, layer);
+    bool own = t->draft.own_norm;
+    double *normed = norm(&p, own ? layer : -1, own ? "nextn.shared_head_norm" : "output_norm",
+                          p.x);
+    double *w = load(&p, -1, "output.weight"), *y;
+    if (t->draft.own_head)
+        y = linear(&p, layer, "nextn.shared_head_head", normed, n, n_out);
+    else
+        y = linear(w ? &p : &other, -1, "output", normed, n, n_out);
+    for (int i = 0; i < n_tokens * t->n_vocab; i++) logits[i] = -INFINITY;
+    for (int i = 0; i < n_tokens; i++)
+        for (int k = 0; k < n_out; k++)
+            logits[i * t->n_vocab + (t->draft.n_ids ? 2 * k : k)] = y[i * n_out + k];
+    memcpy(next, eagle ? p.x : normed, (size_t)(n_tokens * n) * sizeof *next);
+    mem_free(table);
+    mem_free(e);
+    mem_free(hn);
+    mem_free(both);
+    mem_free(normed);
+    mem_free(w);
+    mem_free(y);
+    close_plain(&p);
+    close_plain(&other);
 }
 
 /* Tiles multiply activations of 16 bits with F16 weights (CPU_ACT_F32_SPLIT). */

@@ -14,6 +14,7 @@
 
 #include "draft_pace.h"
 #include "failing.h"
+#include "mem.h"
 #include "ngram.h"
 #include "powerinfer_speculate.h"
 #include "recurrent_model.h"
@@ -220,6 +221,7 @@ static pi_draft_counts write_text(pi_speculator *s, int32_t text, const pi_sampl
         int32_t step[PI_DRAFT_MAX + 1 + PI_DRAFT_MAX];
         int32_t point = pi_session_rewind_point(session, n - 1), sure = n - point;
         pi_draft d = {.text = text, .room = N_CTX - n < N_LOGITS - 1 ? N_CTX - n : N_LOGITS - 1};
+        d.session = session;
         ok(pi_session_rewind(session, point, &err));
         assert_in_range(sure, 1, target == &model ? 1 : 1 + PI_DRAFT_MAX);
         d.n_again = sure - 1;
@@ -627,6 +629,124 @@ static void test_recurrent(void **state) {
     run_close(&recurrent);
 }
 
+/* ---- heads ----------------------------------------------------------------------------------- */
+
+#define HEAD_PATH TEST_BINARY_DIR "/test_speculate_head.gguf"
+
+/* A model of MODEL_PATH and its head: of its own file, or an EAGLE-3 file. */
+typedef struct headed {
+    run_model model, head;
+} headed;
+
+static headed open_headed(bool eagle) {
+    headed h = {.model = {.n_vocab = N_VOCAB}, .head = {.n_vocab = N_VOCAB}};
+    pi_context_options o = run_exact_options();
+    o.n_logits = N_LOGITS;
+    ok(pi_model_open(OTHER_PATH, NULL, &h.model.model, &err));
+    ok(pi_model_open_drafter(h.model.model, eagle ? HEAD_PATH : NULL, &h.head.model, &err));
+    ok(pi_context_create(h.head.model, &o, &h.head.context, &err));
+    o.drafter = h.head.model;
+    ok(pi_context_create(h.model.model, &o, &h.model.context, &err));
+    return h;
+}
+
+static void close_headed(headed *h) {
+    pi_context_destroy(h->model.context);
+    run_close(&h->head);
+    pi_model_close(h->model.model);
+}
+
+/* Texts with drafts of the head equal texts without; returns the share of accepted drafts. */
+static double check_head(const headed *h, const pi_sampler_options *o) {
+    int32_t plain[N_ALL], tokens[N_ALL];
+    pi_draft_counts all = {0};
+    target = &h->model;
+    memcpy(plain, prompt, sizeof prompt);
+    memcpy(tokens, prompt, sizeof prompt);
+    write_text(NULL, 0, o, plain, N_PROMPT, N_ALL);
+    for (int32_t n = 1; n < 8; n += 3) {
+        pi_speculator *s = make_speculator(false, &h->head, n, n);
+        for (int32_t text = 2; text >= 0; text -= 2) {
+            memset(tokens + N_PROMPT, 0, sizeof tokens - sizeof prompt);
+            pi_draft_counts counts = write_text(s, text, o, tokens, N_PROMPT, N_ALL);
+            assert_memory_equal(tokens, plain, sizeof plain);
+            assert_true(counts.drafted > 0);
+            all.drafted += counts.drafted;
+            all.accepted += counts.accepted;
+        }
+        pi_speculator_destroy(s);
+    }
+    target = &model;
+    return (double)all.accepted / (double)all.drafted;
+}
+
+/* The head of a model whose blocks do nothing drafts what the model says; other heads are random.
+ */
+static void test_heads(void **state) {
+    (void)state;
+    pi_sampler_options greedy = options_of(0), sampled = options_of(1);
+    for (int kind = 0; kind < 3; kind++) {
+        bool eagle = kind == 2, agrees = kind == 1;
+        tiny_model t = tiny_default(), e = tiny_default();
+        t.n_vocab = e.n_vocab = N_VOCAB;
+        t.vocabulary = true;
+        t.draft.n = !eagle;
+        t.draft.agrees = agrees;
+        tiny_write(&t, OTHER_PATH);
+        e.arch = "eagle3";
+        e.n_layer = 1;
+        e.two_norms = true;
+        e.draft = (tiny_draft){.reads = {0, 1, 2}, .n_target = t.n_embd, .n_ids = N_VOCAB / 2};
+        tiny_write(&e, HEAD_PATH);
+        headed h = open_headed(eagle);
+        double share = check_head(&h, &greedy), also = check_head(&h, &sampled);
+        assert_true(!agrees || (share > 0.9 && also > 0.9));
+        close_headed(&h);
+    }
+}
+
+/* A head begins where the text's session keeps features, and continues after a rewind. */
+static void test_head_of_loaded_session(void **state) {
+    (void)state;
+    tiny_model t = tiny_default();
+    t.n_vocab = N_VOCAB;
+    t.vocabulary = true;
+    t.draft = (tiny_draft){.n = 1, .agrees = true};
+    tiny_write(&t, OTHER_PATH);
+    headed h = open_headed(false);
+    target = &h.model;
+    pi_sampler_options greedy = options_of(0);
+    pi_sampler *sampler = make_sampler(&greedy);
+    pi_speculator *s = make_speculator(false, &h.head, 2, 2);
+    pi_session *whole = run_session(&h.model, N_CTX), *copy = run_session(&h.model, N_CTX);
+    float *logits = mem_calloc(N_PROMPT * N_VOCAB, sizeof *logits);
+    run_feed(&h.model, whole, prompt, N_PROMPT - 1, 0, logits);
+    ok(pi_session_copy(copy, whole, N_PROMPT - 1, &err));
+    ok(pi_speculator_begin(s, 0, prompt, N_PROMPT, sampler, &err));
+    pi_draft d = {.text = 0, .room = 9, .session = copy};
+    ok(pi_speculator_draft(s, &d, 1, 0, &err));
+    assert_int_equal(d.n, 0); /* nothing is known of the token before the last */
+    ok(pi_session_rewind(copy, N_PROMPT - 4, &err));
+    run_feed(&h.model, copy, prompt + N_PROMPT - 4, 3, 0, logits);
+    int32_t first[2];
+    for (int i = 0; i < 2; i++) { /* the second time from the session that has all features */
+        ok(pi_speculator_draft(s, &d, 1, 0, &err));
+        assert_int_equal(d.n, 2);
+        if (i) assert_memory_equal(d.tokens, first, sizeof first);
+        memcpy(first, d.tokens, sizeof first);
+        pi_speculator_forget(s, 0);
+        ok(pi_speculator_begin(s, 0, prompt, N_PROMPT, sampler, &err));
+        d.session = whole;
+    }
+    mem_free(logits);
+    pi_session_destroy(whole);
+    pi_session_destroy(copy);
+    pi_speculator_destroy(s);
+    pi_sampler_destroy(sampler);
+    close_headed(&h);
+    target = &model;
+}
+
 static pi_status create_and_begin(const pi_sampler *sampler) {
     pi_speculator_options o = pi_speculator_default_options();
     pi_speculator *s;
@@ -670,6 +790,8 @@ int main(void) {
                                        cmocka_unit_test(test_least_probability),
                                        cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_recurrent),
+                                       cmocka_unit_test(test_heads),
+                                       cmocka_unit_test(test_head_of_loaded_session),
                                        cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, open_models, close_models);
 }

@@ -175,7 +175,7 @@ void recurrent_write(const char *arch, const recurrent_keys *keys, const char *p
     ok(gguf_writer_begin_data(l.w, &err));
     ok(gguf_writer_finish(l.w, &err));
     ok(gguf_open(path, NULL, &file, &err));
-    ok(model_read_hparams(file, l.row, &hp, layers, &err));
+    ok(model_read_hparams(file, l.row, false, &hp, layers, &err));
     gguf_close(file);
 
     ok(gguf_writer_create(path, &l.w, &err));

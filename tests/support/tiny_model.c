@@ -24,7 +24,8 @@ typedef struct tiny_tensor {
     const quant_traits *traits;
     uint64_t dims[3]; /* dims[1] 0: a vector; dims[2] 0: a matrix */
     float mean, deviation;
-    bool twins; /* rows come in equal pairs */
+    bool twins;    /* rows come in equal pairs */
+    bool identity; /* row i has 1 at i, and 0 elsewhere */
 } tiny_tensor;
 
 typedef struct tiny_list {
@@ -85,20 +86,24 @@ static const char *key(const tiny_model *t, const char *suffix, char name[NAME_B
     return name;
 }
 
+static int n_all_layers(const tiny_model *t) {
+    return t->n_layer + t->draft.n;
+}
+
 /* Writes a number if all layers agree, else an array. */
 static void put_per_layer(gguf_writer *w, const tiny_model *t, const char *suffix,
                           const int *values) {
     char name[NAME_BYTES];
     int32_t items[TINY_MAX_LAYERS];
     bool same = true;
-    for (int i = 0; i < t->n_layer; i++) {
+    for (int i = 0; i < n_all_layers(t); i++) {
         items[i] = values[i];
         same = same && values[i] == values[0];
     }
     if (same)
         gguf_put_u32(w, key(t, suffix, name), (uint32_t)values[0]);
     else
-        gguf_put_array(w, key(t, suffix, name), GGUF_I32, items, (uint64_t)t->n_layer);
+        gguf_put_array(w, key(t, suffix, name), GGUF_I32, items, (uint64_t)n_all_layers(t));
 }
 
 static void put_optional(gguf_writer *w, const tiny_model *t, const char *suffix, float value) {
@@ -230,11 +235,22 @@ static void put_index_keys(gguf_writer *w, const tiny_model *t) {
     gguf_put_u32(w, key(t, "attention.indexer.local_blocks", name), (uint32_t)t->index.local);
 }
 
+static void put_eagle3_keys(gguf_writer *w, const tiny_model *t) {
+    const int32_t *reads = t->draft.reads;
+    gguf_put_array(w, t->draft.newer ? "eagle3.target_layers" : "eagle3.extract_layers", GGUF_I32,
+                   reads, 3);
+    if (t->draft.newer) gguf_put_bool(w, "eagle3.norm_before_fc", true);
+    gguf_put_u32(w, "eagle3.target_hidden_size", (uint32_t)t->draft.n_target);
+    gguf_put_bool(w, "eagle3.norm_before_residual", t->draft.normed);
+}
+
 static void put_keys(gguf_writer *w, const tiny_model *t) {
     char name[NAME_BYTES];
     gguf_put_string(w, "general.architecture", t->arch);
     gguf_put_string(w, "general.name", "tiny");
-    gguf_put_u32(w, key(t, "block_count", name), (uint32_t)t->n_layer);
+    gguf_put_u32(w, key(t, "block_count", name), (uint32_t)n_all_layers(t));
+    if (t->draft.n) gguf_put_u32(w, key(t, "nextn_predict_layers", name), (uint32_t)t->draft.n);
+    if (arch_is(t, "eagle3")) put_eagle3_keys(w, t);
     gguf_put_u32(w, key(t, "embedding_length", name), (uint32_t)t->n_embd);
     gguf_put_u32(w, key(t, "context_length", name), 256);
     put_per_layer(w, t, "attention.head_count", t->n_head);
@@ -392,9 +408,10 @@ static void add_attention(tiny_list *l, int i) {
     if (arch_is(t, "falcon")) {
         add_matrix(l, i, "attn_qkv", t->n_embd, q + 2 * kv);
     } else {
-        add_matrix(l, i, "attn_q", t->n_embd, q);
-        add_matrix(l, i, "attn_k", t->n_embd, kv);
-        add_matrix(l, i, "attn_v", t->n_embd, t->n_head_kv[i] * v_dim);
+        int n_in = arch_is(t, "eagle3") ? 2 * t->n_embd : t->n_embd;
+        add_matrix(l, i, "attn_q", n_in, q);
+        add_matrix(l, i, "attn_k", n_in, kv);
+        add_matrix(l, i, "attn_v", n_in, t->n_head_kv[i] * v_dim);
     }
     add_matrix(l, i, "attn_output", t->n_head[i] * v_dim, t->n_embd);
     add_bias(l, t->qkv_bias, i, "attn_q.bias", q);
@@ -514,12 +531,47 @@ static void add_head_predictor(tiny_list *l) {
     x->dims[1] = (uint64_t)t->n_vocab;
 }
 
+static void add_next_layer(tiny_list *l, int i) {
+    const tiny_model *t = l->model;
+    add_layer(l, i);
+    add_norm(l, i, "nextn.enorm");
+    if (t->draft.agrees) l->tensors[l->n - 1].deviation = 0;
+    add_norm(l, i, "nextn.hnorm");
+    add_matrix(l, i, "nextn.eh_proj", 2 * t->n_embd, t->n_embd);
+    l->tensors[l->n - 1].identity = t->draft.agrees;
+    if (t->draft.own_norm) add_norm(l, i, "nextn.shared_head_norm");
+    if (t->draft.own_head) add_matrix(l, i, "nextn.shared_head_head", t->n_embd, t->n_vocab);
+}
+
+/* A head of its own file: what it lacks is the target's. */
+static void list_eagle3(tiny_list *l) {
+    const tiny_model *t = l->model;
+    int n_ids = t->draft.n_ids;
+    if (t->draft.own_table) add_matrix(l, -1, "token_embd", t->n_embd, t->n_vocab);
+    if (t->draft.newer) add_vector(l, -1, "enc.output_norm.weight", 3 * t->draft.n_target, 1, 0.2f);
+    add_matrix(l, -1, "fc", 3 * t->draft.n_target, t->n_embd);
+    add_layer(l, 0);
+    add_norm(l, -1, "output_norm");
+    if (!t->tied) add_matrix(l, -1, "output", t->n_embd, n_ids ? n_ids : t->n_vocab);
+    if (!n_ids) return;
+    tiny_tensor *x = add(l, -1, "d2t", "i64");
+    x->dims[0] = (uint64_t)n_ids;
+}
+
 static void list_tensors(tiny_list *l) {
     const tiny_model *t = l->model;
+    if (arch_is(t, "eagle3")) {
+        list_eagle3(l);
+        return;
+    }
     add_matrix(l, -1, "token_embd", t->n_embd, t->n_vocab);
     /* no position uses the first two rows of the table */
     if (t->n_pos) add_matrix(l, -1, "position_embd", t->n_embd, t->n_pos + 2);
     for (int i = 0; i < t->n_layer; i++) add_layer(l, i);
+    for (int i = t->n_layer; i < n_all_layers(t); i++) add_next_layer(l, i);
+    for (int i = 0; i < l->n && t->draft.agrees; i++)
+        if (strstr(l->tensors[i].name, "attn_output") || strstr(l->tensors[i].name, "ffn_down"))
+            l->tensors[i].deviation = 0;
     add_norm(l, -1, "output_norm");
     if (!t->tied) add_matrix(l, -1, "output", t->n_embd, t->n_vocab);
     if (!t->tied && t->head_type) l->tensors[l->n - 1].traits = quant_find_name(t->head_type);
@@ -539,9 +591,11 @@ static void write_tensor(gguf_writer *w, const tiny_tensor *x, rng *random) {
     uint8_t *row = mem_calloc(1, row_bytes);
     for (size_t r = 0; r < rows; r++) {
         for (size_t i = 0; i < n_in && !(x->twins && r % 2); i++)
-            values[i] = x->mean + x->deviation * rng_normal(random);
+            values[i] = x->identity ? (float)(i == r) : x->mean + x->deviation * rng_normal(random);
         if (x->traits->type == QUANT_I8)
             for (size_t i = 0; i < n_in; i++) row[i] = (uint8_t)(rng_u64(random) >> 56);
+        else if (x->traits->type == QUANT_I64)
+            for (size_t i = 0; i < n_in; i++) ((int64_t *)(void *)row)[i] = 2 * (int64_t)i;
         else
             x->traits->quantize(values, row, (int64_t)n_in, NULL);
         if (gguf_write_data(w, row, row_bytes, &err) != PI_OK) fail_msg("%s", err.message);

@@ -59,6 +59,22 @@ typedef struct tiny_index {
     bool shared[TINY_MAX_LAYERS]; /* glm-dsa: layers that use an earlier layer's selection */
 } tiny_index;
 
+/* Heads that draft: layers for multi-token prediction, or a file of arch "eagle3". */
+typedef struct tiny_draft {
+    int n;         /* layers after the last of n_layer */
+    bool own_norm; /* with nextn.shared_head_norm */
+    bool own_head; /* with nextn.shared_head_head */
+    bool agrees;   /* blocks add nothing to the stream, and the head passes the embedding on: it
+                      drafts   the tokens that the model prefers */
+    /* eagle3 */
+    int reads[3];   /* layers of the target */
+    int n_target;   /* n_embd of the target */
+    int n_ids;      /* tokens of the head's vocabulary: 0, 2, 4, ...; 0: all, without d2t */
+    bool normed;    /* norm_before_residual */
+    bool newer;     /* norm_before_fc, and the newer name of extract_layers */
+    bool own_table; /* with token_embd */
+} tiny_draft;
+
 typedef struct tiny_model {
     const char *arch;        /* "llama", "qwen2", "qwen3", "falcon", "opt", "bamboo", "deepseek2" */
     const char *type;        /* type of matrices: "f32", "q4_0", ... */
@@ -93,6 +109,7 @@ typedef struct tiny_model {
     tiny_head head;
     tiny_experts experts;
     tiny_index index;
+    tiny_draft draft;
     bool vocabulary; /* SentencePiece vocabulary of n_vocab tokens */
     uint64_t seed;
 } tiny_model;

@@ -110,6 +110,11 @@ void cpu_exec_ffn_down_rows(cpu_exec *c, const plan_step *s, const plan_ffn *f);
 /* cpu_head.c */
 void cpu_exec_head_scores(cpu_exec *c, const plan_step *s, int ith);
 void cpu_exec_head_rows(cpu_exec *c, const plan_step *s, const args_head *a, int ith);
+/* cpu_draft.c */
+void cpu_exec_draft_read(cpu_exec *c, const args_draft_read *a);
+void cpu_exec_draft_keep(cpu_exec *c);
+void cpu_exec_draft_in(cpu_exec *c, const plan_step *s, const args_draft_in *a);
+void cpu_exec_draft_logits(cpu_exec *c);
 /* cpu_route.c */
 void cpu_exec_route(cpu_exec *c, const plan_step *s, const plan_experts *e);
 void cpu_exec_prefetch_experts(cpu_exec *c, const plan_step *s, const plan_experts *e);
@@ -131,6 +136,10 @@ void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a);
 /* Writes the hidden states of the wanted rows where the head is on the CPU. The calling thread does
  * it after the steps: there are few rows, or the work is small compared with prefill. */
 void cpu_exec_hidden(cpu_exec *c);
+
+/* y = norm of x, which may be y. */
+void cpu_exec_norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, const float *x,
+                       float *y);
 
 /* Allocate what a session needs for OP_FIND_BLOCKS: nothing if its tokens attend to all blocks.
  * attn_blocks: of plan_options. PI_ERR_NOMEM. */

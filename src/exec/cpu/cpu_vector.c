@@ -96,8 +96,8 @@ static float sum_of_squares(const float *x, int64_t n) {
 
 /* A value that is not finite stays in the residual stream to its end, so the sums of squares, which
  * its norms need anyway, tell where the first one came from (finite.c). */
-static void norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, const float *x,
-                     float *y) {
+void cpu_exec_norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, const float *x,
+                       float *y) {
     float eps = a->eps, squares = 0;
     if (a->kind == NORM_RMS) {
         squares = c->kernels.rms_norm(x, a->weight, y, a->width, eps);
@@ -118,7 +118,7 @@ void cpu_exec_norm(cpu_exec *c, const plan_step *s, const args_norm *a) {
     int64_t n = c->ubatch.n_tokens, c0, c1;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++)
-            norm_row(c, s, a, cpu_exec_row(c, s->in, i), cpu_exec_row(c, s->out, i));
+            cpu_exec_norm_row(c, s, a, cpu_exec_row(c, s->in, i), cpu_exec_row(c, s->out, i));
         quantize(c, s, layout, s->out, c0, c1, n);
     }
 }
@@ -128,8 +128,8 @@ void cpu_exec_head_norm(cpu_exec *c, const plan_step *s, const args_norm *a) {
     int64_t n = c->ubatch.n_out, c0, c1;
     while (take_rows(c, n, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++)
-            norm_row(c, s, a, cpu_exec_row(c, BUF_X, c->ubatch.out_rows[i]),
-                     cpu_exec_row(c, BUF_Y, i));
+            cpu_exec_norm_row(c, s, a, cpu_exec_row(c, BUF_X, c->ubatch.out_rows[i]),
+                              cpu_exec_row(c, BUF_Y, i));
         quantize(c, s, layout, BUF_Y, c0, c1, n);
     }
 }
@@ -138,8 +138,9 @@ void cpu_exec_hidden(cpu_exec *c) {
     const plan_step *s = &c->plan->steps[c->plan->n_layer_steps]; /* the head's norm */
     float *to = c->ubatch.hidden + c->ubatch.first_hidden_row * c->model->hp.n_embd;
     for (int i = 0; i < c->ubatch.n_hidden; i++)
-        norm_row(c, s, STEP_ARGS(s, norm), cpu_exec_row(c, BUF_X, c->ubatch.hidden_rows[i]),
-                 to + i * c->model->hp.n_embd);
+        cpu_exec_norm_row(c, s, STEP_ARGS(s, norm),
+                          cpu_exec_row(c, BUF_X, c->ubatch.hidden_rows[i]),
+                          to + i * c->model->hp.n_embd);
 }
 
 /* Multiplies attention's result by its gates. */
@@ -199,7 +200,7 @@ void cpu_exec_add(cpu_exec *c, const plan_step *s, const args_add *a) {
                 for (int64_t k = 0; k < n; k++) x[k] = (x[k] + a->scale * y[k]) * a->x_scale;
                 continue;
             }
-            norm_row(c, s, &a->norm, y, y);
+            cpu_exec_norm_row(c, s, &a->norm, y, y);
             for (int64_t k = 0; a->scale != 1 && k < n; k++) y[k] *= a->scale;
             if (s->out == BUF_STREAMS) {
                 add_to_others(c, i, y);

@@ -1,0 +1,21 @@
+/* model_drafter.h: opens a head that drafts for a model (model_draft): a layer for multi-token
+ * prediction (MTP; DeepSeek-V3, arXiv 2412.19437) or an EAGLE-3 head. */
+#ifndef MODEL_MODEL_DRAFTER_H
+#define MODEL_MODEL_DRAFTER_H
+
+#include "model.h"
+
+/* file NULL: the first of the target's own layers after the last one. Else a file with such layers
+ * for the target's architecture, or an EAGLE-3 head; the head then owns the file, which is closed
+ * after an error. What the file lacks of embeddings, output norm and output matrix is the target's;
+ * the target must outlive the head. PI_ERR_NOT_FOUND: the file has no head; PI_ERR_UNSUPPORTED: an
+ * architecture whose tokens have several residual streams or embeddings per layer, or an encoder;
+ * PI_ERR_FORMAT. */
+pi_status model_open_drafter(const model *target, gguf_file *file, model **out, pi_error *err);
+
+/* model_open.c: binds the tensors of layers from `first` on, with 0 also global ones; one tensor of
+ * a layer, or a global one. PI_ERR_FORMAT, PI_ERR_UNSUPPORTED, PI_ERR_NOMEM. */
+pi_status model_bind_layers(model *m, int first, pi_error *err);
+pi_status model_bind_tensor(model *m, const arch_tensor *row, int layer, pi_error *err);
+
+#endif
