@@ -38,6 +38,7 @@
 #include <stdint.h>
 
 #include "powerinfer_activity.h"
+#include "powerinfer_cluster.h"
 #include "powerinfer_grammar.h"
 #include "powerinfer_memory.h"
 #include "powerinfer_metadata.h"
@@ -273,6 +274,7 @@ typedef struct pi_context_options {
      * cpu_experts layers; the neurons of dense FFNs in the first cpu_ffn layers. */
     const char *const *overrides;
     int32_t n_overrides, cpu_experts, cpu_ffn;
+    pi_cluster *cluster; /* powerinfer_cluster.h; NULL (default): this machine has all layers */
     /* Results of a token are bit-identical, however its text is split into calls and whatever other
      * sessions a call evaluates. Prefill is slower: all ubatches run the kernels of decode, with at
      * most 8 tokens (one token with a GPU or recurrent layers). Excludes `adapt` and

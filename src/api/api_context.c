@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "api_types.h"
+#include "api_cluster.h"
 #include "engine.h"
 #include "mem.h"
 #include "option_types.h"
@@ -37,7 +37,12 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
     if (!c) return error_nomem(err, sizeof *c, "context");
     c->model = m;
     c->options = engine;
-    status = api_place(c, &o, err);
+    if (o.cluster && pi_cluster_size(o.cluster) > 1) {
+        o.max_batch = 0; /* all ranks have the same ubatches */
+        status = api_cluster_begin(c, o.cluster, err);
+    }
+    if (status == PI_OK) status = api_place(c, &o, err);
+    if (status == PI_OK && c->cluster) status = api_cluster_end(c, err);
     if (status != PI_OK) {
         pi_context_destroy(c);
         return status;

@@ -109,6 +109,13 @@ void signals_restore(void) {
     running = NULL;
 }
 
+void signals_ask_to_end(void) {
+    const os_event *event = notified;
+    if (!event) return;
+    caught = SIGNALS_ASKED;
+    os_event_set(event);
+}
+
 int signals_caught(void) {
     return caught;
 }
