@@ -90,22 +90,34 @@ void cluster_leave(cli_options *o, int status) {
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
+static void print_row(FILE *out, int rank, const pi_rank *r) {
+    char layers[32], predicted[32] = "-", busy[3][32];
+    const double seconds[] = {r->computing, r->waiting, r->sending};
+    snprintf(layers, sizeof layers, "%d-%d", (int)r->first_layer, (int)r->end_layer - 1);
+    if (r->predicted_seconds > 0)
+        snprintf(predicted, sizeof predicted, "%.3f", 1e3 * r->predicted_seconds);
+    for (int i = 0; i < 3; i++) {
+        double per = r->ubatches > 0 ? 1e3 * seconds[i] / (double)r->ubatches : 0;
+        snprintf(busy[i], sizeof busy[i], r->ubatches > 0 ? "%.3f" : "-", per);
+    }
+    fprintf(out, "| %4d | %-16.16s | %7s | %7.1f | %9s | %9s | %7s | %7s | %7.1f |\n", rank, r->host,
+            layers, (double)r->weight_bytes / 1048576, predicted, busy[0], busy[1], busy[2],
+            (double)r->sent_bytes / 1e6);
+}
+
+void cluster_print_table(FILE *out, const pi_rank *ranks, int n) {
+    fprintf(out, "\n| rank | host             |  layers |     MiB | predicted | computing | waiting "
+                 "| sending | sent MB |\n"
+                 "| ---: | ---------------- | ------: | ------: | --------: | --------: | ------: "
+                 "| ------: | ------: |\n");
+    for (int i = 0; i < n; i++) print_row(out, i, &ranks[i]);
+    fprintf(out, "\nMilliseconds per ubatch; predicted: for one token, from a measurement of some "
+                 "layers.\n");
+}
+
 pi_status cluster_print(pi_context *context, FILE *out, pi_error *err) {
     pi_rank ranks[PI_MAX_RANKS];
-    int n = pi_context_ranks(context);
     pi_status status = pi_context_get_ranks(context, ranks, err);
-    if (status != PI_OK) return status;
-    fprintf(out, "rank  host              layers    weights   predicted  computing   waiting   sending"
-                 "      sent\n");
-    for (int i = 0; i < n; i++) {
-        const pi_rank *r = &ranks[i];
-        char layers[32], predicted[32] = "-";
-        snprintf(layers, sizeof layers, "%d-%d", (int)r->first_layer, (int)r->end_layer - 1);
-        if (r->predicted_seconds > 0)
-            snprintf(predicted, sizeof predicted, "%.3f ms", 1e3 * r->predicted_seconds);
-        fprintf(out, "%4d  %-16.16s %7s %7.1f MB %11s %8.3f s %7.3f s %7.3f s %6.1f MB\n", i, r->host,
-                layers, (double)r->weight_bytes / 1e6, predicted, r->computing, r->waiting, r->sending,
-                (double)r->sent_bytes / 1e6);
-    }
-    return PI_OK;
+    if (status == PI_OK) cluster_print_table(out, ranks, pi_context_ranks(context));
+    return status;
 }

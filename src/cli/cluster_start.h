@@ -12,7 +12,8 @@ int cluster_work(const cli_options *o);
 /* After the command; `status` is its exit status. Does not return if a rank was lost or `status` is a
  * failure while other ranks compute. */
 void cluster_leave(cli_options *o, int status);
-/* Writes what every rank has and did: a table, to standard error unless `out` is given. */
+/* Writes a table of what every rank has and did. */
+void cluster_print_table(FILE *out, const pi_rank *ranks, int n);
 pi_status cluster_print(pi_context *context, FILE *out, pi_error *err);
 
 #endif

@@ -264,7 +264,10 @@ static void add_embedding(plan *p) {
 static void add_all(plan *p, const plan_options *options) {
     plan_place at = {.side = SIDE_CPU};
     const bool first = p->first_layer == 0;
-    if (first) add_embedding(p);
+    if (first)
+        add_embedding(p);
+    else
+        plan_add_step(p, SIDE_CPU, OP_ANGLES, -1, BUF_X);
     for (int layer = p->first_layer; layer < p->end_layer; layer++) {
         at = move_stream(p, at, p->splits[layer].primary, layer);
         plan_add_layer(p, layer, options);

@@ -64,6 +64,7 @@ enum { CPU_EXEC_NO_LAYER = -2 }; /* -1: steps before and after the layers */
 
 /* cpu_vector.c */
 void cpu_exec_embed(cpu_exec *c);
+void cpu_exec_angles(cpu_exec *c);
 void cpu_exec_embed_layers(cpu_exec *c, const plan_step *s, const args_norm *a);
 void cpu_exec_norm(cpu_exec *c, const plan_step *s, const args_norm *a);
 void cpu_exec_head_norm(cpu_exec *c, const plan_step *s, const args_norm *a);
