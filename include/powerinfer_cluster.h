@@ -1,9 +1,9 @@
-/* powerinfer_cluster.h: a model on several machines: every process (rank) that an MPI launcher started
- * has a range of its layers. Included by powerinfer.h; docs/cluster-mpi.md.
+/* powerinfer_cluster.h: a model on several machines: every process (rank) that an MPI launcher
+ * started has a range of its layers. Included by powerinfer.h; docs/cluster-mpi.md.
  *
  * All ranks call pi_cluster_open and open the same model. Rank 0 creates contexts with
- * pi_context_options.cluster and uses them as if the model were on one machine. All other ranks call
- * pi_cluster_work, which returns when rank 0 closes the cluster.
+ * pi_context_options.cluster and uses them as if the model were on one machine. All other ranks
+ * call pi_cluster_work, which returns when rank 0 closes the cluster.
  *
  * When a rank is lost, calls on the others fail with PI_ERR_DEVICE, and pi_cluster_close ends all
  * processes with exit status 1. */
@@ -31,8 +31,8 @@ typedef struct pi_cluster_options {
     /* Lines "name=value" that must be equal on all ranks, in addition to version and model; NULL:
      * none. */
     const char *settings;
-    /* Proportions of the layers, one for each rank; n_split 0 (default): by the speed that every rank
-     * measures for some of its layers, and by its memory. */
+    /* Proportions of the layers, one for each rank; n_split 0 (default): by the speed that every
+     * rank measures for some of its layers, and by its memory. */
     float split[PI_MAX_RANKS];
     int32_t n_split;
     /* Called on another thread when a rank is lost, with one line; NULL: nothing. The process must
@@ -44,9 +44,10 @@ typedef struct pi_cluster_options {
 
 PI_API pi_cluster_options pi_cluster_default_options(void);
 
-/* Joins the other ranks, with libpowerinfer_mpi.so. Once per process. PI_ERR_NOT_FOUND: it was built
- * without MPI; PI_ERR_DEVICE: MPI failed. */
-PI_API pi_status pi_cluster_open(const pi_cluster_options *options, pi_cluster **out, pi_error *err);
+/* Joins the other ranks, with libpowerinfer_mpi.so. Once per process. PI_ERR_NOT_FOUND: it was
+ * built without MPI; PI_ERR_DEVICE: MPI failed. */
+PI_API pi_status pi_cluster_open(const pi_cluster_options *options, pi_cluster **out,
+                                 pi_error *err);
 /* Destroy the contexts first. On rank 0 the other ranks' pi_cluster_work returns. */
 PI_API void pi_cluster_close(pi_cluster *cluster);
 /* Ends all processes when the cluster is closed: this rank cannot go on. */

@@ -1,5 +1,5 @@
-/* api_cluster.c: contexts on several machines. For every context rank 0 sends its settings, and each
- * other rank compares them with its own, measures, creates its part, and computes until rank 0
+/* api_cluster.c: contexts on several machines. For every context rank 0 sends its settings, and
+ * each other rank compares them with its own, measures, creates its part, and computes until rank 0
  * destroys the context:
  *
  *   rank 0   START ----------> MEASURE ----------> LAYERS ----------> (commands of src/engine)
@@ -50,22 +50,14 @@ pi_status pi_cluster_open(const pi_cluster_options *options, pi_cluster **out, p
     pi_cluster *c = mem_calloc(1, sizeof *c);
     if (!c) return error_nomem(err, sizeof *c, "cluster");
     c->options = options ? *options : pi_cluster_default_options();
-    if (c->options.settings)
-        snprintf(c->settings, sizeof c->settings, "%s", c->options.settings);
+    if (c->options.settings) snprintf(c->settings, sizeof c->settings, "%s", c->options.settings);
     const cluster_transport_options transport = {
         .timeout = c->options.timeout, .lost = lost, .give_up = give_up, .user = c};
     pi_status status = cluster_open_mpi(&transport, &c->ranks, err);
-    if (status == PI_OK && c->options.n_split > 0 &&
-        c->options.n_split != cluster_ranks(c->ranks))
-        status = error_set(err, PI_ERR_ARG, "%d proportions of layers for %d ranks: give one for each",
-                           c->options.n_split, cluster_ranks(c->ranks));
-    if (status == PI_OK) {
+    if (status == PI_OK)
         *out = c;
-        return PI_OK;
-    }
-    if (c->ranks) cluster_fail(c->ranks);
-    cluster_close(c->ranks);
-    mem_free(c);
+    else
+        mem_free(c);
     return status;
 }
 
@@ -132,14 +124,16 @@ static pi_status hear(cluster *ranks, place_rank *measured, pi_error *err) {
         pi_error *why = first == PI_OK ? err : NULL;
         pi_status status = cluster_receive(ranks, rank, CLUSTER_REPLIES, &b, why);
         if (status == PI_OK && b.n != sizeof answer)
-            status = error_set(why, PI_ERR_FORMAT,
-                               "rank %d (%s) runs another version: install one release on all machines",
-                               rank, cluster_host(ranks, rank));
+            status = error_set(
+                why, PI_ERR_FORMAT,
+                "rank %d (%s) runs another version: install one release on all machines", rank,
+                cluster_host(ranks, rank));
         if (status == PI_OK) {
             memcpy(&answer, b.data, sizeof answer);
             answer.message[sizeof answer.message - 1] = '\0';
             if (answer.status != PI_OK)
-                status = cluster_name_rank(ranks, rank, (pi_status)answer.status, answer.message, why);
+                status = cluster_name_rank(ranks, rank, (pi_status)answer.status, answer.message,
+                                           why);
             if (measured) measured[rank] = answer.measured;
         }
         if (first == PI_OK) first = status;
@@ -173,7 +167,8 @@ void pi_cluster_close(pi_cluster *c) {
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-static void describe(const pi_cluster *c, const model *m, const engine_options *o, work_start *out) {
+static void describe(const pi_cluster *c, const model *m, const engine_options *o,
+                     work_start *out) {
     cpu_kernels kernels;
     memset(out, 0, sizeof *out);
     out->op = WORK_START;
@@ -335,8 +330,13 @@ static pi_status begin(pi_context *c, pi_cluster *group, pi_error *err) {
     work_start start;
     work_layers layers = {.op = WORK_LAYERS};
     if (n > m->hp.n_layer)
-        return error_set(err, PI_ERR_ARG, "%d ranks for %d layers: start at most one for each layer",
-                         n, m->hp.n_layer);
+        return error_set(err, PI_ERR_ARG,
+                         "%d ranks for %d layers: start at most one for each layer", n,
+                         m->hp.n_layer);
+    if (group->options.n_split > 0 && group->options.n_split != n)
+        return error_set(err, PI_ERR_ARG,
+                         "%d proportions of layers for %d ranks: give one for each",
+                         group->options.n_split, n);
     if (c->options.plan.cache_bytes == 0) c->options.plan.cache_bytes = cpu_last_cache();
     describe(group, m, &c->options, &start);
     pi_status status = tell(group->ranks, &start, sizeof start, err);

@@ -63,6 +63,16 @@ pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi
     return engine_forward(c->engine, inputs, n_inputs, err);
 }
 
+pi_status pi_forward_begin(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi_error *err) {
+    return engine_forward_begin(c->engine, inputs, n_inputs, err);
+}
+pi_status pi_forward_end(pi_context *c, pi_error *err) {
+    return engine_forward_end(c->engine, err);
+}
+int32_t pi_context_passes(const pi_context *c) {
+    return engine_passes(c->engine);
+}
+
 const float *pi_logits(const pi_context *c, int32_t row) {
     assert(row >= 0 && row < engine_logits_rows(c->engine));
     return engine_logits(c->engine, row);

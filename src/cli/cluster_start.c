@@ -35,23 +35,22 @@ static void describe_options(const command *c, const cli_options *o, char *text,
 
 /* ---- loss of a rank -------------------------------------------------------------------------- */
 
-static void on_lost(void *user, const char *why) {
-    (void)user;
-    (void)why;
-    signals_ask_to_end(); /* a server that waits for requests */
-}
-
-static void on_give_up(void *user, const char *why) {
+static void say_why(void *user, const char *why) {
     (void)user;
     fprintf(stderr, "powerinfer: %s\n", why);
     fflush(stderr);
 }
 
+/* A server may be waiting for requests. The others fail in their next call. */
+static void on_lost(void *user, const char *why) {
+    if (signals_ask_to_end()) say_why(user, why);
+}
+
 /* ---- joining --------------------------------------------------------------------------------- */
 
 int cluster_join(const command *c, cli_options *o, bool *works) {
-    const uint32_t stages = COMMAND_RUN | COMMAND_CHAT | COMMAND_SERVE | COMMAND_BENCH | COMMAND_EVAL |
-                            COMMAND_PERPLEXITY | COMMAND_PLACE;
+    const uint32_t stages = COMMAND_RUN | COMMAND_CHAT | COMMAND_SERVE | COMMAND_BENCH |
+                            COMMAND_EVAL | COMMAND_PERPLEXITY | COMMAND_PLACE;
     pi_error err;
     *works = false;
     if (!(c->bit & stages) || !(o->mpi || options_launched_by_mpi())) return EXIT_DONE;
@@ -61,7 +60,7 @@ int cluster_join(const command *c, cli_options *o, bool *works) {
     options.settings = settings;
     options.timeout = o->mpi_timeout;
     options.lost = on_lost;
-    options.give_up = on_give_up;
+    options.give_up = say_why;
     options.n_split = o->mpi_split.count;
     for (int i = 0; i < o->mpi_split.count; i++) options.split[i] = (float)o->mpi_split.values[i];
     if (pi_cluster_open(&options, &o->cluster, &err) != PI_OK) return cli_failed(&err);
@@ -100,16 +99,17 @@ static void print_row(FILE *out, int rank, const pi_rank *r) {
         double per = r->ubatches > 0 ? 1e3 * seconds[i] / (double)r->ubatches : 0;
         snprintf(busy[i], sizeof busy[i], r->ubatches > 0 ? "%.3f" : "-", per);
     }
-    fprintf(out, "| %4d | %-16.16s | %7s | %7.1f | %9s | %9s | %7s | %7s | %7.1f |\n", rank, r->host,
-            layers, (double)r->weight_bytes / 1048576, predicted, busy[0], busy[1], busy[2],
-            (double)r->sent_bytes / 1e6);
+    fprintf(out, "| %4d | %-16.16s | %7s | %7.1f | %9s | %9s | %7s | %7s | %7.1f |\n", rank,
+            r->host, layers, (double)r->weight_bytes / 1048576, predicted, busy[0], busy[1],
+            busy[2], (double)r->sent_bytes / 1e6);
 }
 
 void cluster_print_table(FILE *out, const pi_rank *ranks, int n) {
-    fprintf(out, "\n| rank | host             |  layers |     MiB | predicted | computing | waiting "
-                 "| sending | sent MB |\n"
-                 "| ---: | ---------------- | ------: | ------: | --------: | --------: | ------: "
-                 "| ------: | ------: |\n");
+    fprintf(out,
+            "\n| rank | host             |  layers |     MiB | predicted | computing | waiting "
+            "| sending | sent MB |\n"
+            "| ---: | ---------------- | ------: | ------: | --------: | --------: | ------: "
+            "| ------: | ------: |\n");
     for (int i = 0; i < n; i++) print_row(out, i, &ranks[i]);
     fprintf(out, "\nMilliseconds per ubatch; predicted: for one token, from a measurement of some "
                  "layers.\n");

@@ -109,11 +109,12 @@ void signals_restore(void) {
     running = NULL;
 }
 
-void signals_ask_to_end(void) {
+bool signals_ask_to_end(void) {
     const os_event *event = notified;
-    if (!event) return;
+    if (!event) return false;
     caught = SIGNALS_ASKED;
     os_event_set(event);
+    return true;
 }
 
 int signals_caught(void) {

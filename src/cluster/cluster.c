@@ -68,7 +68,8 @@ pi_status cluster_open(const char *path, const cluster_transport_options *option
 
 pi_status cluster_open_mpi(const cluster_transport_options *options, cluster **out, pi_error *err) {
     /* As for GPU backends: next to the program or library, or in the install folder. */
-    static const char *const below[] = {"", "/powerinfer", "/../" CLUSTER_INSTALL_LIBDIR "/powerinfer"};
+    static const char *const below[] = {"", "/powerinfer",
+                                        "/../" CLUSTER_INSTALL_LIBDIR "/powerinfer"};
     char near[2][OS_PATH_MAX], path[OS_PATH_MAX];
     bool known[2] = {dynlib_program_folder(near[0], sizeof near[0]),
                      dynlib_folder_of(below, near[1], sizeof near[1])};
@@ -82,8 +83,8 @@ pi_status cluster_open_mpi(const cluster_transport_options *options, cluster **o
         }
     }
     if (file_exists(CLUSTER_INSTALL_FOLDER "/libpowerinfer_mpi" CLUSTER_SUFFIX))
-        return cluster_open(CLUSTER_INSTALL_FOLDER "/libpowerinfer_mpi" CLUSTER_SUFFIX, options, out,
-                            err);
+        return cluster_open(CLUSTER_INSTALL_FOLDER "/libpowerinfer_mpi" CLUSTER_SUFFIX, options,
+                            out, err);
     return error_set(err, PI_ERR_NOT_FOUND,
                      "built without MPI: there is no libpowerinfer_mpi" CLUSTER_SUFFIX
                      ": install MPI's compiler (Debian: libopenmpi-dev) and build again");

@@ -1,6 +1,6 @@
-/* cluster_transport.h: the table of functions by which the program exchanges messages with its other
- * ranks. libpowerinfer_mpi.so, which is linked with MPI, exports it (CLUSTER_ENTRY); the program
- * opens that library only in a process that belongs to a cluster.
+/* cluster_transport.h: the table of functions by which the program exchanges messages with its
+ * other ranks. libpowerinfer_mpi.so, which is linked with MPI, exports it (CLUSTER_ENTRY); the
+ * program opens that library only in a process that belongs to a cluster.
  *
  * Messages of a sender on a channel arrive in the order in which they were sent. One thread calls
  * these functions. A thread of the library tells every second that this rank is alive, so a rank

@@ -5,8 +5,8 @@
  * lock. Sends copy the message into a slot and do not wait. A wait polls: at first without pause,
  * since the next activations arrive within a step's time, later with short sleeps.
  *
- * Long messages only advance while somebody calls MPI: the watching thread does, while the program's
- * thread computes.
+ * Long messages only advance while somebody calls MPI: the watching thread does, while the
+ * program's thread computes.
  *
  * Rank 0 exchanges a byte with every other rank each second. A rank that was not heard of for
  * `timeout` seconds is lost, and so is one whose connection broke. */
@@ -279,8 +279,7 @@ static int find_slot(void) {
     for (int i = 0; i < SLOTS; i++) {
         slot *s = &state.slots[i];
         int done = 1, code = MPI_SUCCESS;
-        if (s->request != MPI_REQUEST_NULL)
-            code = MPI_Test(&s->request, &done, MPI_STATUS_IGNORE);
+        if (s->request != MPI_REQUEST_NULL) code = MPI_Test(&s->request, &done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS) {
             pthread_mutex_unlock(&state.lock);
             fail_mpi(-1, code);

@@ -37,6 +37,8 @@ struct engine_context {
     engine_observer observer; /* NULL: none */
     void *observer_user;
     int n_logits_rows, n_hidden_rows; /* rows of the last call */
+    const pi_input *begun;            /* [n_begun] of engine_forward_begin, without stages */
+    int n_begun;
     pi_counters counters;
     atomic_bool cancelled;
     atomic_bool stop; /* the threads leave the steps: see forward.c */
@@ -52,7 +54,7 @@ struct engine_context {
 void forward_begin(engine_context *c, int first_step, int end_step);
 void forward_run(engine_context *c);
 pi_status forward_end(engine_context *c, pi_error *err);
-void forward_count(engine_context *c);   /* after a ubatch that succeeded */
+void forward_count(engine_context *c); /* after a ubatch that succeeded */
 /* Evaluates inputs; their sessions stay as they are until forward_grow. */
 pi_status forward_apart(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 void forward_grow(const pi_input *in); /* the input's tokens are part of its session now */

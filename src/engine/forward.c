@@ -287,8 +287,13 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
     if (!c->cpu.plan) return context_unusable(c, err);
     pi_status status = context_check_process(c, "forward", err);
     if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
-    if (status == PI_OK && c->stage) status = stage_begin(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
+    if (c->stage) { /* of rank 0 */
+        if (c->stage->n_passes > 0)
+            return error_set(err, PI_ERR_ARG, "a forward pass is under way: end it first");
+        status = stage_begin(c, inputs, n_inputs, err);
+        return status == PI_OK ? engine_forward_end(c, err) : status;
+    }
     for (;;) {
         status = run_ubatches(c, inputs, n_inputs, &why);
         if (!is_gpu_failure(c, status)) break;
@@ -304,6 +309,35 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
     c->n_logits_rows = c->cpu.ubatch.first_logits_row;
     c->n_hidden_rows = c->cpu.ubatch.first_hidden_row;
     return PI_OK;
+}
+
+int engine_passes(const engine_context *c) {
+    return c->stage ? c->stage->max_passes : 1;
+}
+
+pi_status engine_forward_begin(engine_context *c, const pi_input *inputs, int n_inputs,
+                               pi_error *err) {
+    if (c->stage) {
+        pi_status status = context_check_process(c, "forward", err);
+        if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
+        return status == PI_OK ? stage_begin(c, inputs, n_inputs, err) : status;
+    }
+    if (c->begun)
+        return error_set(err, PI_ERR_LIMIT, "too many passes under way: one machine runs one");
+    c->begun = inputs;
+    c->n_begun = n_inputs;
+    return PI_OK;
+}
+
+pi_status engine_forward_end(engine_context *c, pi_error *err) {
+    if (c->stage) {
+        c->n_logits_rows = c->n_hidden_rows = 0;
+        return stage_end(c, &c->n_logits_rows, &c->n_hidden_rows, err);
+    }
+    const pi_input *inputs = c->begun;
+    c->begun = NULL;
+    if (!inputs) return error_set(err, PI_ERR_ARG, "no forward pass is under way");
+    return engine_forward(c, inputs, c->n_begun, err);
 }
 
 /* ---- one layer ------------------------------------------------------------------------------- */

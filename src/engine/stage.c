@@ -15,9 +15,9 @@
 /* Parts of a message to the rank whose layers begin with `first`. */
 typedef struct stage_parts {
     int first;
-    int64_t residual;          /* floats per token */
-    int64_t embd_at, embd;     /* floats of BUF_LAYER_EMBD per token */
-    bool lists;                /* selected positions of compressed attention */
+    int64_t residual;      /* floats per token */
+    int64_t embd_at, embd; /* floats of BUF_LAYER_EMBD per token */
+    bool lists;            /* selected positions of compressed attention */
 } stage_parts;
 
 /* Whether layers from `first` on use the positions that an earlier layer selected. */
@@ -51,8 +51,8 @@ static void move_bytes(stage_cursor *k, void *memory, size_t n) {
     k->n += n;
 }
 
-static void move_rows(stage_cursor *k, const engine_context *c, plan_buffer b, int64_t at, int64_t n,
-                      int n_rows) {
+static void move_rows(stage_cursor *k, const engine_context *c, plan_buffer b, int64_t at,
+                      int64_t n, int n_rows) {
     for (int row = 0; row < n_rows && n > 0; row++)
         move_bytes(k, cpu_exec_row(&c->cpu, b, row) + at, (size_t)n * sizeof(float));
 }
@@ -97,10 +97,11 @@ static pi_status check_gpus(const engine_context *c, int first, pi_error *err) {
     bool shares = continues_selection(m, first);
     for (int i = 0; i < first; i++) shares = shares || plan_holds_cache(m, first, m->hp.n_layer, i);
     if (!shares || c->gpu.n_gpus == 0) return PI_OK;
-    return error_set(err, PI_ERR_UNSUPPORTED,
-                     "layers of two machines share a KV cache, which GPUs cannot send: layer %d: use "
-                     "the CPU, or divide the layers before layer %d",
-                     first, model_shared_from(m) + 1);
+    return error_set(
+        err, PI_ERR_UNSUPPORTED,
+        "layers of two machines share a KV cache, which GPUs cannot send: layer %d: use "
+        "the CPU, or divide the layers before layer %d",
+        first, model_shared_from(m) + 1);
 }
 
 pi_status stage_create(engine_context *c, pi_error *err) {
@@ -116,7 +117,13 @@ pi_status stage_create(engine_context *c, pi_error *err) {
     s->inputs = mem_calloc(n, sizeof *s->inputs);
     s->rows = mem_calloc(n, sizeof *s->rows);
     bool made = s->inputs && s->rows;
-    for (int i = 0; i <= s->n_ranks && s->rank == 0 && made; i++) {
+    s->max_passes = s->n_ranks < STAGE_PASSES ? s->n_ranks : STAGE_PASSES;
+    if (c->cpu.paging) s->max_passes = 1; /* the ring follows one pass */
+    for (int i = 0; i < s->max_passes && s->rank == 0 && made; i++) {
+        s->passes[i].inputs = mem_calloc(n, sizeof *s->passes[i].inputs);
+        made = s->passes[i].inputs != NULL;
+    }
+    for (int i = 0; i < STAGE_PENDING && s->rank == 0 && made; i++) {
         s->pending[i].out = mem_calloc(2 * n, sizeof *s->pending[i].out);
         made = s->pending[i].out != NULL;
         if (made) s->pending[i].hidden = s->pending[i].out + n;
@@ -136,8 +143,8 @@ void stage_destroy(engine_context *c) {
     if (s->rank == 0 && !cluster_failed(s->cluster))
         (void)stage_tell(c, &(stage_command){.op = STAGE_END}, NULL, 0, NULL);
     cluster_buffer_free(&s->in);
-    cluster_buffer_free(&s->command[0]);
-    cluster_buffer_free(&s->command[1]);
+    cluster_buffer_free(&s->command);
+    for (int i = 0; i < STAGE_PASSES; i++) mem_free(s->passes[i].inputs);
     for (int i = 0; i < STAGE_PENDING; i++) mem_free(s->pending[i].out);
     mem_free(s->inputs);
     mem_free(s->rows);
@@ -224,8 +231,7 @@ static pi_status receive(engine_context *c, int from, bool *is_over, pi_error *e
         return PI_OK;
     }
     s->in.data[s->in.n - 1] = '\0';
-    return error_set(err, (pi_status)header.status, "%s",
-                     (const char *)s->in.data + sizeof header);
+    return error_set(err, (pi_status)header.status, "%s", (const char *)s->in.data + sizeof header);
 }
 
 static pi_status wrong_size(engine_context *c, pi_error *err) {
@@ -249,11 +255,13 @@ static pi_status receive_ubatch(engine_context *c, bool *is_over, pi_error *err)
 /* ---- rank 0: the head ------------------------------------------------------------------------ */
 
 /* Stores what the head needs to know of the ubatch. */
-static stage_pending *push_pending(engine_context *c, int n_rows) {
+static void push_pending(engine_context *c, stage_pass *pass, int n_rows) {
     engine_stage *s = c->stage;
     const engine_ubatch *u = &c->cpu.ubatch;
-    stage_pending *p = &s->pending[(s->first_pending + s->n_pending++) % (s->n_ranks + 1)];
+    stage_pending *p = &s->pending[(s->first_pending + s->n_pending++) % STAGE_PENDING];
+    pass->n_pending++;
     p->n_rows = n_rows;
+    p->form = u->form;
     p->n_out = u->n_out;
     p->n_hidden = u->n_hidden;
     p->first_logits_row = u->first_logits_row;
@@ -266,7 +274,6 @@ static stage_pending *push_pending(engine_context *c, int n_rows) {
         while (s->rows[k] != u->hidden_rows[i]) k++;
         p->hidden[i] = k;
     }
-    return p;
 }
 
 /* Computes logits and hidden states of a ubatch from the received rows. With a pager the pass over
@@ -307,13 +314,14 @@ static pi_status run_head(engine_context *c, const stage_pending *p, pi_error *e
     return context_check_finite(c, err);
 }
 
-/* Receives the oldest pending ubatch; *is_over: no further one comes. */
-static pi_status take_pending(engine_context *c, bool *is_over, pi_error *err) {
+/* Receives the oldest pending ubatch, which is one of `pass`. */
+static pi_status take_pending(engine_context *c, stage_pass *pass, pi_error *err) {
     engine_stage *s = c->stage;
     const stage_pending *p = &s->pending[s->first_pending];
-    pi_status status = receive(c, s->n_ranks - 1, is_over, err);
-    s->first_pending = (s->first_pending + 1) % (s->n_ranks + 1);
+    pi_status status = receive(c, s->n_ranks - 1, &pass->is_over, err);
+    s->first_pending = (s->first_pending + 1) % STAGE_PENDING;
     s->n_pending--;
+    pass->n_pending--;
     if (status != PI_OK || p->n_rows == 0) return status;
     double start = clock_seconds();
     status = run_head(c, p, err);
@@ -321,14 +329,16 @@ static pi_status take_pending(engine_context *c, bool *is_over, pi_error *err) {
     return status;
 }
 
-/* Receives what other ranks still send of a pass that failed. */
-static void drain(engine_context *c, bool is_over) {
+/* Forgets what other ranks still send of a pass that failed. */
+static void drain(engine_context *c, stage_pass *pass) {
     engine_stage *s = c->stage;
-    while (s->n_pending > 0 && !is_over && !cluster_failed(s->cluster)) {
-        (void)receive(c, s->n_ranks - 1, &is_over, NULL);
+    while (pass->n_pending > 0) {
+        if (!pass->is_over && !cluster_failed(s->cluster))
+            (void)receive(c, s->n_ranks - 1, &pass->is_over, NULL);
+        s->first_pending = (s->first_pending + 1) % STAGE_PENDING;
         s->n_pending--;
+        pass->n_pending--;
     }
-    s->n_pending = s->first_pending = 0;
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
@@ -359,57 +369,138 @@ static void advance_rows(engine_context *c) {
     c->cpu.ubatch.first_hidden_row += c->cpu.ubatch.n_hidden;
 }
 
-/* Rank 0. Rows of results are counted here, since the head runs later than the layers. */
-static pi_status run_first(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
+/* Tells the other ranks what the pass consists of. */
+static pi_status announce(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     engine_stage *s = c->stage;
-    request_cursor at = {0};
-    int logits_row = 0, hidden_row = 0;
-    bool is_over = false;
-    pi_error why = {.status = PI_OK}, ignored;
-    pi_status status = PI_OK;
-    s->n_pending = s->first_pending = 0;
-    while (status == PI_OK && request_next_ubatch(c, inputs, n_inputs, &at)) {
-        engine_ubatch *u = &c->cpu.ubatch;
-        int n_rows = wanted_rows(c);
-        bool open = c->cpu.paging && n_rows > 0;
-        u->first_logits_row = logits_row;
-        u->first_hidden_row = hidden_row;
-        status = run_layers(c, open, &why);
-        if (status != PI_OK) {
-            (void)send_error(c, &why, &ignored);
-            s->n_pending++; /* the error comes back */
-            break;
+    size_t n = 0;
+    for (int i = 0; i < n_inputs; i++)
+        n += sizeof(stage_input) + (size_t)inputs[i].n_tokens * sizeof(int32_t);
+    const stage_command command = {.op = STAGE_FORWARD, .a = {n_inputs}};
+    for (int rank = 1; rank < s->n_ranks; rank++) {
+        void *message;
+        pi_status status = cluster_reserve(s->cluster, sizeof command + n, &message, err);
+        if (status != PI_OK) return status;
+        memcpy(message, &command, sizeof command);
+        uint8_t *at = (uint8_t *)message + sizeof command;
+        for (int i = 0; i < n_inputs; i++, at += sizeof(stage_input)) {
+            const stage_input input = {.session = inputs[i].session->number,
+                                       .n_tokens = inputs[i].n_tokens,
+                                       .n_drafts = inputs[i].n_drafts,
+                                       .logits = (int32_t)inputs[i].logits,
+                                       .hidden = (int32_t)inputs[i].hidden};
+            memcpy(at, &input, sizeof input);
         }
-        status = send_ubatch(c, &why);
-        if (status != PI_OK) break;
-        logits_row += u->n_out;
-        hidden_row += u->n_hidden;
-        push_pending(c, n_rows)->form = u->form;
-        while (status == PI_OK && s->n_pending > 0 &&
-               (open || s->n_pending == s->n_ranks + 1 ||
-                cluster_arrived(s->cluster, s->n_ranks - 1, CLUSTER_ACTIVATIONS)))
-            status = take_pending(c, &is_over, &why);
-        if (status == PI_OK || cluster_failed(s->cluster)) continue;
-        /* An error of another rank or of the head: the ranks before that one wait for more. */
-        if (at.index < n_inputs) {
-            (void)send_error(c, &why, &ignored);
-            s->n_pending++;
+        for (int i = 0; i < n_inputs; i++) {
+            size_t n_bytes = (size_t)inputs[i].n_tokens * sizeof(int32_t);
+            memcpy(at, inputs[i].tokens, n_bytes);
+            at += n_bytes;
         }
+        status = cluster_send(s->cluster, rank, CLUSTER_COMMANDS, err);
+        if (status != PI_OK) return status;
     }
-    while (status == PI_OK && s->n_pending > 0) status = take_pending(c, &is_over, &why);
-    if (status == PI_OK) {
-        c->cpu.ubatch.first_logits_row = logits_row;
-        c->cpu.ubatch.first_hidden_row = hidden_row;
-        s->grow = true;
-        return PI_OK;
-    }
-    drain(c, is_over);
-    if (err) *err = why;
-    return status;
+    return PI_OK;
 }
 
-/* The other ranks. */
-static pi_status run_later(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
+/* Sends the error, which comes back as the pass's last message. */
+static void abandon(engine_context *c, stage_pass *pass) {
+    engine_stage *s = c->stage;
+    (void)send_error(c, &pass->why, NULL);
+    s->n_pending++;
+    pass->n_pending++;
+}
+
+/* The layers of rank 0, for all ubatches of a pass. Rows of results are counted here, since the
+ * head runs later. With a pager the head follows at once, and so it does where many ubatches are
+ * under way; then the pass must be the oldest one. */
+static void run_first(engine_context *c, stage_pass *pass) {
+    engine_stage *s = c->stage;
+    request_cursor at = {0};
+    const bool oldest = s->n_passes == 1;
+    engine_ubatch *u = &c->cpu.ubatch;
+    while (pass->status == PI_OK && request_next_ubatch(c, pass->inputs, pass->n_inputs, &at)) {
+        int n_rows = wanted_rows(c);
+        bool open = c->cpu.paging && n_rows > 0 && oldest;
+        u->first_logits_row = pass->logits_rows;
+        u->first_hidden_row = pass->hidden_rows;
+        pass->status = run_layers(c, open, &pass->why);
+        if (pass->status != PI_OK) {
+            abandon(c, pass);
+            break;
+        }
+        pass->status = send_ubatch(c, &pass->why);
+        if (pass->status != PI_OK) break;
+        pass->logits_rows += u->n_out;
+        pass->hidden_rows += u->n_hidden;
+        push_pending(c, pass, n_rows);
+        while (pass->status == PI_OK && oldest && pass->n_pending > 0 &&
+               (open || pass->n_pending > s->n_ranks ||
+                cluster_arrived(s->cluster, s->n_ranks - 1, CLUSTER_ACTIVATIONS)))
+            pass->status = take_pending(c, pass, &pass->why);
+        /* After an error of another rank or of the head the ranks before that one wait for more. */
+        if (pass->status != PI_OK && at.index < pass->n_inputs && !cluster_failed(s->cluster))
+            abandon(c, pass);
+    }
+}
+
+/* Ubatches of inputs, at most. */
+static int count_ubatches(const engine_context *c, const pi_input *inputs, int n_inputs) {
+    int64_t n = 0;
+    for (int i = 0; i < n_inputs; i++) n += inputs[i].n_tokens;
+    int room = request_room(c);
+    return (int)((n + room - 1) / room) + (c->options.plan.few_only ? n_inputs : 0);
+}
+
+pi_status stage_begin(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
+    engine_stage *s = c->stage;
+    if (s->n_passes == s->max_passes)
+        return error_set(err, PI_ERR_LIMIT, "too many passes under way: %d", s->n_passes);
+    if (s->n_passes > 0 &&
+        count_ubatches(c, inputs, n_inputs) > STAGE_PENDING - s->n_pending - s->max_passes)
+        return error_set(err, PI_ERR_LIMIT, "too many tokens while another pass is under way");
+    pi_status status = announce(c, inputs, n_inputs, err);
+    if (status != PI_OK) return status;
+    stage_pass *pass = &s->passes[(s->first_pass + s->n_passes++) % s->max_passes];
+    *pass = (stage_pass){.inputs = pass->inputs, .n_inputs = n_inputs};
+    memcpy(pass->inputs, inputs, (size_t)n_inputs * sizeof *inputs);
+    for (int i = 0; i < n_inputs; i++) {
+        inputs[i].session->in_pass = true;
+        recurrent_begin(&inputs[i].session->state, inputs[i].n_tokens, inputs[i].n_drafts);
+    }
+    run_first(c, pass);
+    return PI_OK;
+}
+
+/* The sessions of the pass have their old lengths on all ranks again. */
+static void undo(engine_context *c, const stage_pass *pass) {
+    for (int i = 0; i < pass->n_inputs && !cluster_failed(c->stage->cluster); i++) {
+        const pi_session *s = pass->inputs[i].session;
+        const stage_command command = {.op = STAGE_REWIND, .a = {s->number, s->length}};
+        (void)stage_tell(c, &command, NULL, 0, NULL);
+    }
+}
+
+pi_status stage_end(engine_context *c, int *n_logits, int *n_hidden, pi_error *err) {
+    engine_stage *s = c->stage;
+    if (s->n_passes == 0) return error_set(err, PI_ERR_ARG, "no forward pass is under way");
+    stage_pass *pass = &s->passes[s->first_pass];
+    while (pass->status == PI_OK && pass->n_pending > 0)
+        pass->status = take_pending(c, pass, &pass->why);
+    s->first_pass = (s->first_pass + 1) % s->max_passes;
+    s->n_passes--;
+    for (int i = 0; i < pass->n_inputs; i++) pass->inputs[i].session->in_pass = false;
+    if (pass->status == PI_OK) {
+        for (int i = 0; i < pass->n_inputs; i++) forward_grow(&pass->inputs[i]);
+        *n_logits = pass->logits_rows;
+        *n_hidden = pass->hidden_rows;
+        return PI_OK;
+    }
+    drain(c, pass);
+    undo(c, pass);
+    if (err) *err = pass->why;
+    return pass->status;
+}
+
+pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     engine_stage *s = c->stage;
     request_cursor at = {0};
     bool is_over = false, last = s->rank == s->n_ranks - 1;
@@ -437,11 +528,6 @@ static pi_status run_later(engine_context *c, const pi_input *inputs, int n_inpu
     return status;
 }
 
-pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
-    return c->stage->rank == 0 ? run_first(c, inputs, n_inputs, err)
-                               : run_later(c, inputs, n_inputs, err);
-}
-
 pi_status engine_time_layers(engine_context *c, pi_session *s, double *seconds, pi_error *err) {
     const int32_t token = 0;
     const pi_input in = {.session = s, .tokens = &token, .n_tokens = 1};
@@ -463,37 +549,4 @@ pi_status engine_time_layers(engine_context *c, pi_session *s, double *seconds, 
     status = forward_end(c, err);
     *seconds = clock_seconds() - start;
     return status;
-}
-
-pi_status stage_begin(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
-    engine_stage *s = c->stage;
-    if (s->rank > 0) return PI_OK;
-    size_t n = 0;
-    for (int i = 0; i < n_inputs; i++)
-        n += sizeof(stage_input) + (size_t)inputs[i].n_tokens * sizeof(int32_t);
-    const stage_command command = {.op = STAGE_FORWARD, .grow = s->grow, .a = {n_inputs}};
-    s->grow = false;
-    for (int rank = 1; rank < s->n_ranks; rank++) {
-        void *message;
-        pi_status status = cluster_reserve(s->cluster, sizeof command + n, &message, err);
-        if (status != PI_OK) return status;
-        memcpy(message, &command, sizeof command);
-        uint8_t *at = (uint8_t *)message + sizeof command;
-        for (int i = 0; i < n_inputs; i++, at += sizeof(stage_input)) {
-            const stage_input input = {.session = inputs[i].session->number,
-                                       .n_tokens = inputs[i].n_tokens,
-                                       .n_drafts = inputs[i].n_drafts,
-                                       .logits = (int32_t)inputs[i].logits,
-                                       .hidden = (int32_t)inputs[i].hidden};
-            memcpy(at, &input, sizeof input);
-        }
-        for (int i = 0; i < n_inputs; i++) {
-            size_t n_bytes = (size_t)inputs[i].n_tokens * sizeof(int32_t);
-            memcpy(at, inputs[i].tokens, n_bytes);
-            at += n_bytes;
-        }
-        status = cluster_send(s->cluster, rank, CLUSTER_COMMANDS, err);
-        if (status != PI_OK) return status;
-    }
-    return PI_OK;
 }

@@ -1,5 +1,5 @@
-/* stage_session.c: commands of rank 0 to the other ranks, and the loop in which these carry them out:
- * sessions, and everything else that is not the flow of ubatches. */
+/* stage_session.c: commands of rank 0 to the other ranks, and the loop in which these carry them
+ * out: sessions, and everything else that is not the flow of ubatches. */
 #include <string.h>
 
 #include "mem.h"
@@ -11,15 +11,12 @@
 pi_status stage_tell(engine_context *c, const stage_command *command, const void *data, size_t n,
                      pi_error *err) {
     engine_stage *s = c->stage;
-    stage_command sent = *command;
-    sent.grow = s->grow;
-    s->grow = false;
     for (int rank = 1; rank < s->n_ranks; rank++) {
         void *message;
-        pi_status status = cluster_reserve(s->cluster, sizeof sent + n, &message, err);
+        pi_status status = cluster_reserve(s->cluster, sizeof *command + n, &message, err);
         if (status != PI_OK) return status;
-        memcpy(message, &sent, sizeof sent);
-        if (n > 0) memcpy((uint8_t *)message + sizeof sent, data, n);
+        memcpy(message, command, sizeof *command);
+        if (n > 0) memcpy((uint8_t *)message + sizeof *command, data, n);
         status = cluster_send(s->cluster, rank, CLUSTER_COMMANDS, err);
         if (status != PI_OK) return status;
     }
@@ -143,7 +140,8 @@ static pi_status rewind_others(pi_session *s, int64_t length, pi_error *err) {
     return stage_tell(s->context, &command, NULL, 0, err);
 }
 
-static pi_status copy_others(pi_session *to, const pi_session *from, int64_t length, pi_error *err) {
+static pi_status copy_others(pi_session *to, const pi_session *from, int64_t length,
+                             pi_error *err) {
     const stage_command command = {.op = STAGE_COPY, .a = {to->number, from->number, length}};
     return stage_ask(to->context, &command, err);
 }
@@ -245,8 +243,7 @@ static pi_status answer_put(engine_context *c, const stage_command *k, pi_sessio
     pi_status status = cluster_receive_bulk(c->stage->cluster, 0, bytes, n, err);
     if (status == PI_OK && of_layer && n > 0)
         result = session_put_layer(s, (int)k->a[1], k->a[2], k->a[3], bytes, k->a[4], &why);
-    if (status == PI_OK && !of_layer)
-        result = session_end_load(s, k->a[1], k->a[2], bytes, &why);
+    if (status == PI_OK && !of_layer) result = session_end_load(s, k->a[1], k->a[2], bytes, &why);
     mem_free(bytes);
     return status == PI_OK ? reply(c, result, &why, err) : status;
 }
@@ -254,12 +251,11 @@ static pi_status answer_put(engine_context *c, const stage_command *k, pi_sessio
 /* Evaluates the inputs of a command. An error travels with the ubatches. */
 static pi_status pass(engine_context *c, const stage_command *k, pi_error *err) {
     engine_stage *s = c->stage;
-    const cluster_buffer *b = &s->command[s->current];
+    const cluster_buffer *b = &s->command;
     const uint8_t *at = b->data + sizeof *k, *end = b->data + b->n;
     bool fits = k->a[0] >= 1 && k->a[0] <= c->n_batch &&
                 (size_t)(end - at) >= (size_t)k->a[0] * sizeof(stage_input);
     const uint8_t *tokens = at + (fits ? (size_t)k->a[0] * sizeof(stage_input) : 0);
-    s->n_inputs = 0;
     for (int64_t i = 0; i < k->a[0] && fits; i++, at += sizeof(stage_input)) {
         stage_input input;
         memcpy(&input, at, sizeof input);
@@ -278,7 +274,7 @@ static pi_status pass(engine_context *c, const stage_command *k, pi_error *err) 
     pi_error why;
     pi_status status = forward_apart(c, s->inputs, (int)k->a[0], &why);
     if (cluster_failed(s->cluster)) return error_set(err, PI_ERR_DEVICE, "%s", why.message);
-    if (status == PI_OK) s->n_inputs = (int)k->a[0];
+    for (int64_t i = 0; i < k->a[0] && status == PI_OK; i++) forward_grow(&s->inputs[i]);
     return PI_OK;
 }
 
@@ -327,15 +323,12 @@ pi_status engine_work(engine_context *c, pi_error *err) {
     engine_stage *s = c->stage;
     for (;;) {
         stage_command k;
-        s->current = 1 - s->current;
-        cluster_buffer *b = &s->command[s->current];
+        cluster_buffer *b = &s->command;
         pi_status status = cluster_receive(s->cluster, 0, CLUSTER_COMMANDS, b, err);
         if (status != PI_OK) return status;
         if (b->n < sizeof k)
             return error_set(err, PI_ERR_FORMAT, "a command of rank 0 has a wrong size");
         memcpy(&k, b->data, sizeof k);
-        for (int i = 0; i < s->n_inputs && k.grow; i++) forward_grow(&s->inputs[i]);
-        s->n_inputs = 0;
         if (k.op == STAGE_END) return PI_OK;
         status = obey(c, &k, err);
         if (status == PI_OK) continue;

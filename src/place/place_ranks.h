@@ -11,13 +11,13 @@ typedef struct place_rank {
     uint64_t memory;         /* bytes for weights */
 } place_rank;
 
-/* Bytes of the weights of layers [first, end), and of everything outside of layers. `read`: only those
- * that a token reads: of experts the selected ones, of the embeddings nothing. */
+/* Bytes of the weights of layers [first, end), and of everything outside of layers. `read`: only
+ * those that a token reads: of experts the selected ones, of the embeddings nothing. */
 uint64_t place_layer_bytes(const model *m, int first, int end, bool read);
 uint64_t place_global_bytes(const model *m, bool read);
 
-/* Ends of the ranks' layers, [n_ranks], each rank with at least one, for the lowest time of the slowest
- * rank; rank 0 also has what is outside of layers. Bytes beyond a rank's memory cost
+/* Ends of the ranks' layers, [n_ranks], each rank with at least one, for the lowest time of the
+ * slowest rank; rank 0 also has what is outside of layers. Bytes beyond a rank's memory cost
  * PLACE_RANKS_DRIVE times as much. n_ranks <= n_layer. */
 void place_ranks_solve(const model *m, const place_rank *ranks, int n_ranks, int *end);
 /* By proportions of the number of layers. */

@@ -47,8 +47,8 @@ typedef struct session_ranks {
     pi_status (*put)(pi_session *s, int layer, int64_t first, int64_t n, const void *from,
                      int64_t n_stored, pi_error *err);
     /* Copies the state of the recurrent layers of all other machines after `length` tokens, in the
-     * order of the layers. put also ends the loading of tokens from `first` on: the session then has
-     * `length` tokens. */
+     * order of the layers. put also ends the loading of tokens from `first` on: the session then
+     * has `length` tokens. */
     pi_status (*get_state)(const pi_session *s, int64_t length, float *to, pi_error *err);
     pi_status (*put_state)(pi_session *s, int64_t first, int64_t length, const float *from,
                            pi_error *err);
@@ -68,7 +68,8 @@ typedef struct session_host {
     pool *pool;
     int n_threads; /* threads for moving a session's cache */
     const session_gpus *gpus;
-    const session_ranks *ranks; /* NULL: no other machine holds anything, or this is not the first */
+    const session_ranks
+        *ranks; /* NULL: no other machine holds anything, or this is not the first */
     /* PI_ERR_ARG: the process was forked from the one that created the context; PI_ERR_DEVICE:
      * there is no plan. `call` is for the message. */
     pi_status (*check)(const struct engine_context *c, const char *call, pi_error *err);
@@ -108,9 +109,9 @@ struct pi_session {
     struct engine_context *context;
     block_scores blocks;
     key_bounds bounds;
-    pi_session *next; /* list of the context's sessions */
-    int32_t number;   /* among the context's sessions, the same on all machines */
-    bool in_call;
+    pi_session *next;      /* list of the context's sessions */
+    int32_t number;        /* among the context's sessions, the same on all machines */
+    bool in_call, in_pass; /* of this call; of a pass under way (stages) */
 };
 
 /* Creates a cache of n_ctx positions and a recurrent state for the host's plan in a zeroed session.
