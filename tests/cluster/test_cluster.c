@@ -159,7 +159,7 @@ static void test_tables(void **state) {
     assert_contains("out", "predicted");
     assert_int_equal(sh_mpi("mpi 2 bench -q -t 1 -p 32 -n 4 -r 1 --mpi-split 3,1"), 0);
     assert_contains("out", "computing");
-    assert_contains("out", "|     0-5 |"); /* 8 layers */
+    assert_contains("out", "|     0-4 |"); /* of 6 layers */
 }
 
 /* ---- differences and failures ---------------------------------------------------------------- */
