@@ -25,7 +25,8 @@ static int place_stages(const cli_options *o) {
 int cmd_place(const cli_options *o) {
     if (o->cluster && pi_cluster_size(o->cluster) > 1) {
         if (o->shape || o->profile)
-            return cli_wrong("--shape and --profile: place on several machines measures these ones");
+            return cli_wrong(
+                "--shape and --profile: place on several machines measures these ones");
         return place_stages(o);
     }
     if (o->shape && options_typed(o, &o->model))

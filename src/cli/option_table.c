@@ -720,12 +720,14 @@ const option option_table[] = {
             "proportion of the model for each GPU that --device lists, else for GPUs 0, 1, ..., "
             "such as 3,1; 0: do not use the GPU (default: in proportion to free memory)"),
     ROW(FLAG, ENGINE, STAGED, mpi, NAMES("mpi", NULL),
-        .help = "run as a rank of MPI, with some of the layers (default: if mpirun or srun started the "
-                "program)"),
+        .help =
+            "run as a rank of MPI, with some of the layers (default: if mpirun or srun started the "
+            "program)"),
     ROW(NUMBERS, ENGINE, STAGED, mpi_split, NAMES("mpi-split", NULL), .argument = "N,...",
         RANGE(0, MAX_FLOAT),
-        .help = "proportion of the layers for each rank, such as 3,1 (default: by the speed that each "
-                "rank measures, and its memory)"),
+        .help =
+            "proportion of the layers for each rank, such as 3,1 (default: by the speed that each "
+            "rank measures, and its memory)"),
     ROW(NUMBER, ENGINE, STAGED, mpi_timeout, NAMES("mpi-timeout", NULL), .argument = "SECONDS",
         .standard = "30", RANGE(1, 86400),
         .help = "end all ranks when one has not answered for so long"),

@@ -98,9 +98,9 @@ typedef struct cli_options {
     option_numbers tensor_split;
     bool mpi;
     option_numbers mpi_split;
-    double mpi_timeout;  /* seconds */
-    pi_cluster *cluster; /* cluster_start.h; not an option. NULL: the only process */
-    int64_t prepare_head;                /* 0: none, 1: sketch */
+    double mpi_timeout;   /* seconds */
+    pi_cluster *cluster;  /* cluster_start.h; not an option. NULL: the only process */
+    int64_t prepare_head; /* 0: none, 1: sketch */
     int64_t mode, head, kernels, device; /* pi_mode, pi_head, pi_kernels, pi_device_choice */
     double threshold, max_loss, vram_budget, ram_budget, cache_disk_size, expert_slack;
     int64_t gpu_layers, attn_blocks;

@@ -59,7 +59,8 @@ static struct {
     MPI_Message found; /* by wait */
     size_t n_found;
 
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* of calls of MPI */
+    pthread_mutex_t wake; /* of the next two, and of `failure` */
     pthread_cond_t began; /* a long message is under way */
     bool long_message;
     pthread_t watcher;
@@ -67,7 +68,9 @@ static struct {
     volatile int closing;
     volatile int failed;
     char failure[512]; /* written once, before `failed` */
-} state = {.lock = PTHREAD_MUTEX_INITIALIZER, .began = PTHREAD_COND_INITIALIZER};
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER,
+           .wake = PTHREAD_MUTEX_INITIALIZER,
+           .began = PTHREAD_COND_INITIALIZER};
 
 static double now(void) {
     struct timespec t;
@@ -76,14 +79,14 @@ static double now(void) {
 }
 
 static void fail(int rank, const char *what) {
-    pthread_mutex_lock(&state.lock);
+    pthread_mutex_lock(&state.wake);
     if (!state.failed) {
         snprintf(state.failure, sizeof state.failure, "rank %d (%s) is lost: %s", rank,
                  rank >= 0 && rank < state.n_ranks ? state.hosts[rank] : "?", what);
         __sync_synchronize();
         state.failed = 1;
     }
-    pthread_mutex_unlock(&state.lock);
+    pthread_mutex_unlock(&state.wake);
 }
 
 static void fail_mpi(int rank, int code) {
@@ -114,11 +117,22 @@ static bool is_watched(int peer) {
     return peer != state.rank && (state.rank == 0 || peer == 0);
 }
 
-/* One look at a rank; returns what is wrong. */
-static int look_at(int peer, bool beat) {
+/* Takes the lock; false: another thread has it, and `until` has passed. MPI itself may wait for a
+ * process that was stopped, in memory that both share. */
+static bool lock_until(double until) {
+    const struct timespec moment = {.tv_nsec = ADVANCE_NS};
+    while (pthread_mutex_trylock(&state.lock) != 0) {
+        if (now() > until || state.closing) return false;
+        nanosleep(&moment, NULL);
+    }
+    return true;
+}
+
+/* One look at a rank; returns MPI's error. */
+static int look_at(int peer, bool beat, double until) {
     watched *w = &state.peers[peer];
     int done = 0, code = MPI_SUCCESS;
-    pthread_mutex_lock(&state.lock);
+    if (!lock_until(until)) return MPI_SUCCESS;
     if (w->receive == MPI_REQUEST_NULL)
         code = MPI_Irecv(&w->in, 1, MPI_CHAR, peer, 0, state.beats, &w->receive);
     if (code == MPI_SUCCESS) code = MPI_Test(&w->receive, &done, MPI_STATUS_IGNORE);
@@ -131,39 +145,56 @@ static int look_at(int peer, bool beat) {
     return code;
 }
 
+/* Advances long messages; false: there are none. */
+static bool advance(double until) {
+    bool any = false;
+    if (!lock_until(until)) return true;
+    for (int i = 0; i < SLOTS; i++) {
+        int flag = 1; /* requests stay as they are: find_slot tests them */
+        if (state.slots[i].request != MPI_REQUEST_NULL)
+            MPI_Request_get_status(state.slots[i].request, &flag, MPI_STATUS_IGNORE);
+        any = any || !flag;
+    }
+    pthread_mutex_unlock(&state.lock);
+    return any;
+}
+
 /* Until the next beat: sleeps, or advances long messages. */
 static void pass_time(double until) {
     const struct timespec step = {.tv_nsec = ADVANCE_NS};
     struct timespec end;
     double left = until - now();
+    bool began = false;
     if (left <= 0) return;
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_nsec += (long)(left * 1e9);
     end.tv_sec += end.tv_nsec / 1000000000;
     end.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&state.lock);
-    while (!state.long_message && now() < until && !state.closing)
-        if (pthread_cond_timedwait(&state.began, &state.lock, &end) != 0) break;
-    while (state.long_message && now() < until && !state.closing) {
-        int flag;
-        state.long_message = false;
-        for (int i = 0; i < SLOTS; i++) {
-            flag = 1; /* requests stay as they are: find_slot tests them */
-            if (state.slots[i].request != MPI_REQUEST_NULL)
-                MPI_Request_get_status(state.slots[i].request, &flag, MPI_STATUS_IGNORE);
-            state.long_message = state.long_message || !flag;
-        }
-        if (!state.long_message) break;
-        pthread_mutex_unlock(&state.lock);
+    pthread_mutex_lock(&state.wake);
+    while (!state.long_message && !state.closing)
+        if (pthread_cond_timedwait(&state.began, &state.wake, &end) != 0) break;
+    began = state.long_message;
+    state.long_message = false;
+    pthread_mutex_unlock(&state.wake);
+    while (began && now() < until && !state.closing) {
+        began = advance(until);
         nanosleep(&step, NULL);
-        pthread_mutex_lock(&state.lock);
     }
-    pthread_mutex_unlock(&state.lock);
+}
+
+/* Tells the program, and ends the process if it does not leave. */
+static void end_soon(void) {
+    const struct timespec pause = {.tv_nsec = BEAT_MS * 1000000L};
+    state.options.lost(state.options.user, state.failure);
+    for (int i = 0; i < CLUSTER_GRACE * BEATS_A_SECOND && !state.closing; i++)
+        nanosleep(&pause, NULL);
+    if (state.closing) return;
+    state.options.give_up(state.options.user, state.failure);
+    end_all();
 }
 
 static void *watch(void *unused) {
     (void)unused;
-    const struct timespec pause = {.tv_nsec = BEAT_MS * 1000000L};
     double last = now();
     for (int round = 0; !state.closing && !state.failed; round++) {
         double until = now() + 1.0 / BEATS_A_SECOND;
@@ -172,24 +203,18 @@ static void *watch(void *unused) {
         /* This process was stopped meanwhile: the others get the time to be heard again. */
         if (time - last > 2)
             for (int i = 0; i < state.n_ranks; i++) state.peers[i].heard += time - last;
-        last = time;
         for (int i = 0; i < state.n_ranks && !state.closing && !state.failed; i++) {
             if (!is_watched(i)) continue;
-            int code = look_at(i, round % BEATS_A_SECOND == 0);
+            int code = look_at(i, round % BEATS_A_SECOND == 0, now() + 1.0 / BEATS_A_SECOND);
             if (code != MPI_SUCCESS && !state.closing) fail_mpi(i, code);
             if (time - state.peers[i].heard <= state.options.timeout || state.closing) continue;
             char why[64];
             snprintf(why, sizeof why, "no answer for %.0f seconds", state.options.timeout);
             fail(i, why);
         }
+        last = now();
     }
-    if (!state.failed) return NULL;
-    state.options.lost(state.options.user, state.failure);
-    for (int i = 0; i < CLUSTER_GRACE * BEATS_A_SECOND && !state.closing; i++)
-        nanosleep(&pause, NULL);
-    if (state.closing) return NULL;
-    state.options.give_up(state.options.user, state.failure);
-    end_all();
+    if (state.failed) end_soon();
     return NULL;
 }
 
@@ -235,10 +260,10 @@ static int open_mpi(const cluster_transport_options *options, char *error, size_
 }
 
 static void close_mpi(int failed) {
-    pthread_mutex_lock(&state.lock);
+    pthread_mutex_lock(&state.wake);
     state.closing = 1;
     pthread_cond_signal(&state.began);
-    pthread_mutex_unlock(&state.lock);
+    pthread_mutex_unlock(&state.wake);
     if (failed || state.failed) end_all();
     pthread_join(state.watcher, NULL);
     MPI_Barrier(state.messages);
@@ -315,11 +340,13 @@ static int send_reserved(int to, int channel) {
     pthread_mutex_lock(&state.lock);
     int code = MPI_Isend(s->data, (int)state.n_reserved, MPI_BYTE, to, channel, state.messages,
                          &s->request);
+    pthread_mutex_unlock(&state.lock);
     if (state.n_reserved > LONG_BYTES) {
+        pthread_mutex_lock(&state.wake);
         state.long_message = true;
         pthread_cond_signal(&state.began);
+        pthread_mutex_unlock(&state.wake);
     }
-    pthread_mutex_unlock(&state.lock);
     if (code != MPI_SUCCESS) fail_mpi(to, code);
     return state.failed;
 }

@@ -18,7 +18,7 @@ typedef struct kv_layer {
     size_t row[KV_PARTS]; /* bytes of one head at one position; 0: no such part (values that are the
                              keys) */
     size_t offset[KV_PARTS]; /* offset of the part in `data`, bytes; unused for layers on the GPU */
-    bool held; /* plan_holds_cache: this machine has it */
+    bool held;               /* plan_holds_cache: this machine has it */
 } kv_layer;
 
 static inline int32_t kv_layer_heads(const kv_layer *l, kv_part part) {

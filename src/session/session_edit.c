@@ -64,7 +64,8 @@ pi_status session_copy(pi_session *to, const pi_session *from, int64_t length, p
     if (status == PI_OK && ranks) status = ranks->copy(to, from, length, err);
     if (status != PI_OK) return status;
     for (int i = 0; i < to->host->model->hp.n_layer && to != from; i++)
-        if (!session_on_gpu(to, i) && to->kv.layers[i].held) copy_layer(to, from, i, (size_t)length);
+        if (!session_on_gpu(to, i) && to->kv.layers[i].held)
+            copy_layer(to, from, i, (size_t)length);
     if (to == from)
         recurrent_rewind(&to->state, length);
     else

@@ -461,15 +461,15 @@ pi_status session_end_load(pi_session *s, int64_t first, int64_t length, const f
     return status;
 }
 
-/* Ends loading on all machines; `status` is that of reading the cache. After an error the session is
- * empty. */
+/* Ends loading on all machines; `status` is that of reading the cache. After an error the session
+ * is empty. */
 static pi_status end_load(pi_session *s, int64_t first, int64_t length, const float *state,
                           pi_status status, pi_error *err) {
     const session_ranks *ranks = s->host->ranks;
     if (status == PI_OK) status = session_end_load(s, first, length, state, err);
     if (status == PI_OK && ranks)
-        status = ranks->put_state(s, first, length, state ? state + s->host->plan->n_own_state : NULL,
-                                  err);
+        status = ranks->put_state(s, first, length,
+                                  state ? state + s->host->plan->n_own_state : NULL, err);
     if (status == PI_OK) return PI_OK;
     (void)session_end_load(s, 0, 0, NULL, NULL);
     if (ranks) (void)ranks->put_state(s, 0, 0, NULL, NULL);
