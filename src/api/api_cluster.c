@@ -247,7 +247,8 @@ static pi_status compare(const work_start *own, const work_start *first, pi_erro
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* Layers whose weights are large beside the last-level cache, from the last one backwards. */
+/* Layers whose weights are large compared with the last-level cache, from the last one backwards.
+ */
 static int first_measured(const model *m) {
     uint64_t enough = 2 * cpu_last_cache();
     int first = m->hp.n_layer - 1;

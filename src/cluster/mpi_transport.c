@@ -1,5 +1,5 @@
 /* mpi_transport.c: the transport over MPI (cluster_transport.h); the only file that is linked with
- * MPI. It is a shared object of its own.
+ * MPI. It is a separate shared object.
  *
  * MPI calls of both threads, the program's and the one that watches the ranks, are made under a
  * lock. Sends copy the message into a slot and do not wait. A wait polls: at first without pause,

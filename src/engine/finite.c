@@ -57,8 +57,8 @@ static int sender_of(const plan *p, const plan_step *s, plan_side *side) {
 }
 
 /* The block that last wrote the residual stream before a step of this side. If a step received the
- * whole stream, the search continues before the step that sent it. Of a layer on another machine
- * only its number is known. */
+ * whole stream, the search continues before the step that sent it. A layer on another machine
+ * is known by its number only. */
 static int writer_of(const plan *p, plan_side side, int index) {
     const bool distant = plan_is_stage(p) && (p->first_layer > 0 || index >= p->n_stage_steps);
     const int before = p->first_layer > 0 ? p->first_layer : p->model->hp.n_layer;

@@ -254,7 +254,7 @@ static pi_status receive_ubatch(engine_context *c, bool *is_over, pi_error *err)
 
 /* ---- rank 0: the head ------------------------------------------------------------------------ */
 
-/* Stores what the head needs to know of the ubatch. */
+/* Stores the rows of the ubatch for the head. */
 static void push_pending(engine_context *c, stage_pass *pass, int n_rows) {
     engine_stage *s = c->stage;
     const engine_ubatch *u = &c->cpu.ubatch;

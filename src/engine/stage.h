@@ -23,7 +23,7 @@ typedef enum stage_op {
     STAGE_COPY,      /* to session a[0] from a[1] the first a[2] tokens */
     STAGE_REMOVE,    /* from session a[0] tokens [a[1], a[2]) */
     STAGE_GET,       /* session a[0], layer a[1], a[3] positions from a[2]; answer in bulk */
-    STAGE_PUT,       /* the same, of a[4] stored positions, which follow in bulk */
+    STAGE_PUT,       /* as STAGE_GET, of a[4] stored positions, which follow in bulk */
     STAGE_GET_STATE, /* session a[0] after a[1] tokens; answer in bulk */
     STAGE_END_LOAD,  /* session a[0], tokens from a[1] on, length a[2]; the state follows in bulk */
     STAGE_USAGE,     /* answer in bulk */

@@ -19,7 +19,7 @@
  * input to the helpers and adds their partial sums to its own. plan_of_device extracts the plan of
  * a single device.
  *
- * Several machines have layers in stages, too (src/cluster): the plan of a machine has only the
+ * Several machines also have layers in stages (src/cluster): the plan of a machine has only the
  * steps of its layers. The first machine also has the steps before and after all layers. The
  * residual stream goes from machine to machine, and back to the first one, outside of the plan.
  *

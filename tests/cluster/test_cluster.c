@@ -137,7 +137,7 @@ static void test_device(void **state) {
     check_same(2, RUN "-n 10 --device sim");
 }
 
-/* The session files of one process and of several ranks are the same, and each loads the other's.
+/* The session files of one process and of several ranks are equal, and each loads the other's.
  */
 static void test_sessions(void **state) {
     (void)state;
