@@ -38,6 +38,7 @@
 #include <stdint.h>
 
 #include "powerinfer_activity.h"
+#include "powerinfer_cluster.h"
 #include "powerinfer_grammar.h"
 #include "powerinfer_memory.h"
 #include "powerinfer_metadata.h"
@@ -275,6 +276,7 @@ typedef struct pi_context_options {
      * cpu_experts layers; the neurons of dense FFNs in the first cpu_ffn layers. */
     const char *const *overrides;
     int32_t n_overrides, cpu_experts, cpu_ffn;
+    pi_cluster *cluster; /* powerinfer_cluster.h; NULL (default): this machine has all layers */
     /* Results of a token are bit-identical, however its text is split into calls and whatever other
      * sessions a call evaluates. Prefill is slower: all ubatches run the kernels of decode, with at
      * most 8 tokens (one token with a GPU or recurrent layers). Excludes `adapt` and
@@ -331,6 +333,15 @@ typedef struct pi_input {
  * PI_ERR_CANCELLED; PI_ERR_DEVICE: the GPU was lost. */
 PI_API pi_status pi_forward(pi_context *context, const pi_input *inputs, int32_t n_inputs,
                             pi_error *err);
+/* pi_forward in two calls: with stages on several machines (pi_context_options.cluster), up to
+ * pi_context_passes passes may be under way, so that no machine waits. end ends the oldest one; its
+ * rows of logits are valid until the next end. Until then its sessions must not be used, and
+ * `inputs` with their tokens must stay valid. begin: PI_ERR_LIMIT: too many passes, or too many
+ * tokens in them. */
+PI_API pi_status pi_forward_begin(pi_context *context, const pi_input *inputs, int32_t n_inputs,
+                                  pi_error *err);
+PI_API pi_status pi_forward_end(pi_context *context, pi_error *err);
+PI_API int32_t pi_context_passes(const pi_context *context); /* 1: no stages */
 
 /* One row of logits of the last pi_forward, [n_vocab] float32, valid until the next one. Rows are
  * in the order of the inputs: 1 + n_drafts for PI_LOGITS_LAST, n_tokens for PI_LOGITS_ALL. */

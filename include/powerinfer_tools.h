@@ -469,7 +469,9 @@ typedef struct pi_bench_report {
     uint64_t cache_bytes;                       /* last-level cache */
     bool in_cache;    /* weights < 2 * cache_bytes: bandwidth shares are not meaningful */
     pi_memory memory; /* as it was before the tests */
-    int32_t n_traced; /* ubatches in the file `trace` */
+    int32_t n_ranks;  /* 0: one machine */
+    pi_rank ranks[PI_MAX_RANKS]; /* what they did in the repetitions of the last test */
+    int32_t n_traced;            /* ubatches in the file `trace` */
     pi_trace_summary traced[PI_BENCH_TRACED];
     int32_t n_results;
     pi_bench_result results[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];

@@ -89,6 +89,8 @@ if have apt-get && have dpkg-query; then
     fi
     if [ "$tests" = yes ]; then
         want libcmocka-dev
+        [ "$arm" = yes ] || want libopenmpi-dev # a model on several machines
+        [ "$arm" = yes ] || want openmpi-bin
         have zsh || want zsh # they run the completions
         have fish || want fish
         # The page is tested in a browser, which npm packages drive.

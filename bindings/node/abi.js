@@ -3,6 +3,7 @@
 import koffi from 'koffi';
 
 for (const name of [
+    'pi_cluster',
     'pi_grammar',
     'pi_sampler',
     'pi_session',
@@ -47,6 +48,29 @@ struct('pi_layer_activity', {
     n_hot: 'int32_t',
     hot: 'uint64_t',
     bins: 'const uint32_t *',
+});
+callback('pi_cluster_options_lost', 'void pi_cluster_options_lost(void * user, const char * why)');
+callback('pi_cluster_options_give_up', 'void pi_cluster_options_give_up(void * user, const char * why)');
+struct('pi_cluster_options', {
+    timeout: 'double',
+    settings: 'const char *',
+    split: 'float[64]',
+    n_split: 'int32_t',
+    lost: 'pi_cluster_options_lost *',
+    give_up: 'pi_cluster_options_give_up *',
+    user: 'void *',
+});
+struct('pi_rank', {
+    host: 'const char *',
+    first_layer: 'int32_t',
+    end_layer: 'int32_t',
+    weight_bytes: 'uint64_t',
+    predicted_seconds: 'double',
+    computing: 'double',
+    waiting: 'double',
+    sending: 'double',
+    sent_bytes: 'uint64_t',
+    ubatches: 'uint64_t',
 });
 struct('pi_grammar_schema', {
     rule: 'const char *',
@@ -234,6 +258,7 @@ struct('pi_context_options', {
     n_overrides: 'int32_t',
     cpu_experts: 'int32_t',
     cpu_ffn: 'int32_t',
+    cluster: 'pi_cluster *',
     deterministic: 'bool',
     timed_forms: 'bool',
     drafter: 'const pi_model *',
@@ -644,6 +669,8 @@ struct('pi_bench_report', {
     cache_bytes: 'uint64_t',
     in_cache: 'bool',
     memory: 'pi_memory',
+    n_ranks: 'int32_t',
+    ranks: 'pi_rank[64]',
     n_traced: 'int32_t',
     traced: 'pi_trace_summary[2]',
     n_results: 'int32_t',
@@ -699,6 +726,24 @@ export const functions = {
         'uint64_t pi_context_watched(const pi_context * context)',
     pi_context_get_activity:
         'void pi_context_get_activity(const pi_context * context, int32_t layer, _Out_ pi_layer_activity * out)',
+    pi_cluster_default_options:
+        'pi_cluster_options pi_cluster_default_options()',
+    pi_cluster_open:
+        'int pi_cluster_open(const pi_cluster_options * options, _Out_ pi_cluster ** out, _Out_ pi_error * err)',
+    pi_cluster_close:
+        'void pi_cluster_close(pi_cluster * cluster)',
+    pi_cluster_fail:
+        'void pi_cluster_fail(pi_cluster * cluster)',
+    pi_cluster_rank:
+        'int32_t pi_cluster_rank(const pi_cluster * cluster)',
+    pi_cluster_size:
+        'int32_t pi_cluster_size(const pi_cluster * cluster)',
+    pi_cluster_work:
+        'int pi_cluster_work(pi_cluster * cluster, const pi_model * model, const pi_context_options * options, _Out_ pi_error * err)',
+    pi_context_ranks:
+        'int32_t pi_context_ranks(const pi_context * context)',
+    pi_context_get_ranks:
+        'int pi_context_get_ranks(pi_context * context, _Out_ pi_rank * out, _Out_ pi_error * err)',
     pi_grammar_create:
         'int pi_grammar_create(const pi_model * model, const uint8_t * gbnf, size_t n_gbnf, const pi_grammar_options * options, _Out_ pi_grammar ** out, _Out_ pi_error * err)',
     pi_grammar_from_schema:
@@ -815,6 +860,12 @@ export const functions = {
         'const pi_model * pi_context_model(const pi_context * context)',
     pi_forward:
         'int pi_forward(pi_context * context, const pi_input * inputs, int32_t n_inputs, _Out_ pi_error * err)',
+    pi_forward_begin:
+        'int pi_forward_begin(pi_context * context, const pi_input * inputs, int32_t n_inputs, _Out_ pi_error * err)',
+    pi_forward_end:
+        'int pi_forward_end(pi_context * context, _Out_ pi_error * err)',
+    pi_context_passes:
+        'int32_t pi_context_passes(const pi_context * context)',
     pi_logits:
         'const float * pi_logits(const pi_context * context, int32_t row)',
     pi_logits_rows:

@@ -17,6 +17,7 @@ export const PI_ACTIVITY_MAX_BINS = 1024;
 export const PI_ACTIVITY_DENSE = 0;
 export const PI_ACTIVITY_NEURONS = 1;
 export const PI_ACTIVITY_EXPERTS = 2;
+export const PI_MAX_RANKS = 64;
 export const PI_GRAMMAR_NONE = 0;
 export const PI_GRAMMAR_WAITING = 1;
 export const PI_GRAMMAR_OPEN = 2;

@@ -40,6 +40,7 @@ export const PI_ACTIVITY_MAX_BINS: 1024;
 export const PI_ACTIVITY_DENSE: 0;
 export const PI_ACTIVITY_NEURONS: 1;
 export const PI_ACTIVITY_EXPERTS: 2;
+export const PI_MAX_RANKS: 64;
 export const PI_GRAMMAR_NONE: 0;
 export const PI_GRAMMAR_WAITING: 1;
 export const PI_GRAMMAR_OPEN: 2;
@@ -160,6 +161,28 @@ export interface LayerActivity {
     n_hot: number;
     hot: Integer;
     bins: number[];
+}
+
+export interface ClusterOptions {
+    timeout?: number;
+    settings?: Text | null;
+    split?: Numbers;
+    n_split?: number;
+    lost?: (...args: any[]) => void;
+    give_up?: (...args: any[]) => void;
+}
+
+export interface Rank {
+    host: string | null;
+    first_layer: number;
+    end_layer: number;
+    weight_bytes: Integer;
+    predicted_seconds: number;
+    computing: number;
+    waiting: number;
+    sending: number;
+    sent_bytes: Integer;
+    ubatches: Integer;
 }
 
 export interface GrammarSchema {
@@ -349,6 +372,7 @@ export interface ContextOptions {
     overrides?: Text[];
     cpu_experts?: number;
     cpu_ffn?: number;
+    cluster?: Cluster | null;
     deterministic?: boolean;
     timed_forms?: boolean;
     drafter?: Model | null;
@@ -760,6 +784,8 @@ export interface BenchReport {
     cache_bytes: Integer;
     in_cache: boolean;
     memory: Memory;
+    n_ranks: number;
+    ranks: Rank[];
     n_traced: number;
     traced: TraceSummary[];
     n_results: number;

@@ -245,6 +245,7 @@ PI_ACTIVITY_MAX_BINS = 1024
 PI_ACTIVITY_DENSE = pi_activity_kind.PI_ACTIVITY_DENSE
 PI_ACTIVITY_NEURONS = pi_activity_kind.PI_ACTIVITY_NEURONS
 PI_ACTIVITY_EXPERTS = pi_activity_kind.PI_ACTIVITY_EXPERTS
+PI_MAX_RANKS = 64
 PI_GRAMMAR_NONE = pi_grammar_progress.PI_GRAMMAR_NONE
 PI_GRAMMAR_WAITING = pi_grammar_progress.PI_GRAMMAR_WAITING
 PI_GRAMMAR_OPEN = pi_grammar_progress.PI_GRAMMAR_OPEN
@@ -360,6 +361,10 @@ PI_RAM_MAPPED = 0
 PI_PLACE_ALL = 18446744073709551615
 
 
+class pi_cluster(Structure):
+    """Opaque."""
+
+
 class pi_grammar(Structure):
     """Opaque."""
 
@@ -407,6 +412,23 @@ class pi_layer_activity(_Struct):
     _fields_ = [("kind", c_int), ("n_units", c_int32), ("n_hot", c_int32), ("hot", c_uint64),
                 ("bins", POINTER(c_uint32))]
     _enums_ = {"kind": pi_activity_kind}
+
+pi_cluster_options_lost = CFUNCTYPE(None, c_void_p, c_char_p)
+
+pi_cluster_options_give_up = CFUNCTYPE(None, c_void_p, c_char_p)
+
+
+class pi_cluster_options(_Struct):
+    _fields_ = [("timeout", c_double), ("settings", c_char_p), ("split", c_float * 64),
+                ("n_split", c_int32), ("lost", pi_cluster_options_lost),
+                ("give_up", pi_cluster_options_give_up), ("user", c_void_p)]
+
+
+class pi_rank(_Struct):
+    _fields_ = [("host", c_char_p), ("first_layer", c_int32), ("end_layer", c_int32),
+                ("weight_bytes", c_uint64), ("predicted_seconds", c_double),
+                ("computing", c_double), ("waiting", c_double), ("sending", c_double),
+                ("sent_bytes", c_uint64), ("ubatches", c_uint64)]
 
 
 class pi_grammar_schema(_Struct):
@@ -517,8 +539,8 @@ class pi_context_options(_Struct):
                 ("gpu_layers", c_int32), ("n_ctx", c_int32), ("ram_budget", c_uint64),
                 ("expert_slack", c_float), ("backend_folder", c_char_p), ("machine", c_char_p),
                 ("adapt", c_bool), ("overrides", POINTER(c_char_p)), ("n_overrides", c_int32),
-                ("cpu_experts", c_int32), ("cpu_ffn", c_int32), ("deterministic", c_bool),
-                ("timed_forms", c_bool), ("drafter", POINTER(pi_model))]
+                ("cpu_experts", c_int32), ("cpu_ffn", c_int32), ("cluster", POINTER(pi_cluster)),
+                ("deterministic", c_bool), ("timed_forms", c_bool), ("drafter", POINTER(pi_model))]
     _enums_ = {"kernels": pi_kernels, "mode": pi_mode, "head": pi_head, "cache_k": pi_cache_type,
               "cache_v": pi_cache_type, "device": pi_device_choice}
     _counts_ = {"overrides": "n_overrides"}
@@ -776,8 +798,9 @@ class pi_bench_report(_Struct):
     _fields_ = [("cpu", c_char * 128), ("threads", c_int32), ("n_batch", c_int32),
                 ("read_gbps", c_double), ("gather_gbps", c_double), ("yardstick_bytes", c_uint64),
                 ("yardstick_wanted", c_uint64), ("cache_bytes", c_uint64), ("in_cache", c_bool),
-                ("memory", pi_memory), ("n_traced", c_int32), ("traced", pi_trace_summary * 2),
-                ("n_results", c_int32), ("results", pi_bench_result * 2048)]
+                ("memory", pi_memory), ("n_ranks", c_int32), ("ranks", pi_rank * 64),
+                ("n_traced", c_int32), ("traced", pi_trace_summary * 2), ("n_results", c_int32),
+                ("results", pi_bench_result * 2048)]
 
 
 class pi_perplexity_options(_Struct):
@@ -807,6 +830,29 @@ class LayerActivity:
     n_hot: "int"
     hot: "int"
     bins: "List[int]"
+
+
+class ClusterOptions(TypedDict, total=False):
+    timeout: "float"
+    settings: "Text"
+    split: "Sequence[float]"
+    n_split: "int"
+    lost: "Callable[..., Any]"
+    give_up: "Callable[..., Any]"
+
+
+@dataclass(frozen=True)
+class Rank:
+    host: "Optional[str]"
+    first_layer: "int"
+    end_layer: "int"
+    weight_bytes: "int"
+    predicted_seconds: "float"
+    computing: "float"
+    waiting: "float"
+    sending: "float"
+    sent_bytes: "int"
+    ubatches: "int"
 
 
 class GrammarSchema(TypedDict, total=False):
@@ -1001,6 +1047,7 @@ class ContextOptions(TypedDict, total=False):
     overrides: "Sequence[Text]"
     cpu_experts: "int"
     cpu_ffn: "int"
+    cluster: "Cluster"
     deterministic: "bool"
     timed_forms: "bool"
     drafter: "Model"
@@ -1427,6 +1474,8 @@ class BenchReport:
     cache_bytes: "int"
     in_cache: "bool"
     memory: "Memory"
+    n_ranks: "int"
+    ranks: "List[Rank]"
     n_traced: "int"
     traced: "List[TraceSummary]"
     n_results: "int"
@@ -1474,7 +1523,7 @@ class PerplexityReport:
     divergence: "Divergence"
 
 
-_RESULTS: Dict[Any, Any] = {pi_layer_activity: LayerActivity, pi_memory: Memory,
+_RESULTS: Dict[Any, Any] = {pi_layer_activity: LayerActivity, pi_rank: Rank, pi_memory: Memory,
     pi_placement: Placement, pi_device_placement: DevicePlacement,
     pi_layer_placement: LayerPlacement, pi_model_info: ModelInfo, pi_counters: Counters,
     pi_generated: Generated, pi_sampled: Sampled, pi_draft_counts: DraftCounts,
@@ -1501,6 +1550,18 @@ pi_context_watch = _declare("pi_context_watch", c_int, POINTER(pi_context), c_in
 pi_context_watched = _declare("pi_context_watched", c_uint64, POINTER(pi_context))
 pi_context_get_activity = _declare("pi_context_get_activity", None, POINTER(pi_context), c_int32,
     POINTER(pi_layer_activity))
+pi_cluster_default_options = _declare("pi_cluster_default_options", pi_cluster_options)
+pi_cluster_open = _declare("pi_cluster_open", c_int, POINTER(pi_cluster_options),
+    POINTER(POINTER(pi_cluster)), POINTER(pi_error))
+pi_cluster_close = _declare("pi_cluster_close", None, POINTER(pi_cluster))
+pi_cluster_fail = _declare("pi_cluster_fail", None, POINTER(pi_cluster))
+pi_cluster_rank = _declare("pi_cluster_rank", c_int32, POINTER(pi_cluster))
+pi_cluster_size = _declare("pi_cluster_size", c_int32, POINTER(pi_cluster))
+pi_cluster_work = _declare("pi_cluster_work", c_int, POINTER(pi_cluster), POINTER(pi_model),
+    POINTER(pi_context_options), POINTER(pi_error))
+pi_context_ranks = _declare("pi_context_ranks", c_int32, POINTER(pi_context))
+pi_context_get_ranks = _declare("pi_context_get_ranks", c_int, POINTER(pi_context),
+    POINTER(pi_rank), POINTER(pi_error))
 pi_grammar_create = _declare("pi_grammar_create", c_int, POINTER(pi_model), c_char_p, c_size_t,
     POINTER(pi_grammar_options), POINTER(POINTER(pi_grammar)), POINTER(pi_error))
 pi_grammar_from_schema = _declare("pi_grammar_from_schema", c_int, POINTER(pi_model), c_char_p,
@@ -1589,6 +1650,10 @@ pi_context_destroy = _declare("pi_context_destroy", None, POINTER(pi_context))
 pi_context_model = _declare("pi_context_model", POINTER(pi_model), POINTER(pi_context))
 pi_forward = _declare("pi_forward", c_int, POINTER(pi_context), POINTER(pi_input), c_int32,
     POINTER(pi_error))
+pi_forward_begin = _declare("pi_forward_begin", c_int, POINTER(pi_context), POINTER(pi_input),
+    c_int32, POINTER(pi_error))
+pi_forward_end = _declare("pi_forward_end", c_int, POINTER(pi_context), POINTER(pi_error))
+pi_context_passes = _declare("pi_context_passes", c_int32, POINTER(pi_context))
 pi_logits = _declare("pi_logits", POINTER(c_float), POINTER(pi_context), c_int32)
 pi_logits_rows = _declare("pi_logits_rows", c_int32, POINTER(pi_context))
 pi_hidden = _declare("pi_hidden", POINTER(c_float), POINTER(pi_context), c_int32)
@@ -1696,8 +1761,9 @@ pi_perplexity_default_options = _declare("pi_perplexity_default_options", pi_per
 pi_perplexity = _declare("pi_perplexity", c_int, POINTER(pi_model), c_char_p, c_size_t,
     POINTER(pi_perplexity_options), POINTER(pi_perplexity_report), POINTER(pi_error))
 
-_DEFAULTS: Dict[Any, Any] = {pi_sampler_options: pi_sampler_default_options,
-    pi_model_options: pi_model_default_options, pi_context_options: pi_context_default_options,
+_DEFAULTS: Dict[Any, Any] = {pi_cluster_options: pi_cluster_default_options,
+    pi_sampler_options: pi_sampler_default_options, pi_model_options: pi_model_default_options,
+    pi_context_options: pi_context_default_options,
     pi_generate_options: pi_generate_default_options,
     pi_speculator_options: pi_speculator_default_options,
     pi_convert_options: pi_convert_default_options,
@@ -2104,14 +2170,6 @@ class Model(_Object):
         model._open().kept = room
         return model
 
-    def open_drafter(self, path: Optional[Path] = None) -> "Model":
-        """Opens a head that drafts for this model, of its own file or another one."""
-        call, head = _Call(self), Model.__new__(Model)
-        file = call.text(path) if path is not None else None
-        head._opened(call.create(pi_model_open_drafter, pi_model_close, pi_model, [self], None,
-                                 self, file))
-        return head
-
     def _opened(self, handle: _Handle) -> None:
         self._handle = handle
         info = self.get_info()
@@ -2385,10 +2443,8 @@ class Context(_Object):
         call = _Call()
         values = call.options(pi_context_options, options)
         self.model = model
-        self.drafter: Optional[Model] = options.get("drafter")
         self._n_bins = self._n_traced = 0
-        parents = [model, self.drafter] if self.drafter else [model]
-        self._handle = call.create(pi_context_create, pi_context_destroy, pi_context, parents,
+        self._handle = call.create(pi_context_create, pi_context_destroy, pi_context, [model],
                                    _Lock(), model, byref(values))
 
     def destroy(self) -> None:
@@ -2580,7 +2636,6 @@ class Session(_Object):
 
     def __init__(self, context: Context, n_ctx: int):
         """Room for n_ctx tokens."""
-        self._n_features = (context.drafter or context.model)._n_embd
         self._handle = _Call().create(pi_session_create, pi_session_destroy, pi_session,
                                       [context], context._open().lock, context, n_ctx)
 
@@ -2597,15 +2652,6 @@ class Session(_Object):
     def rewind(self, length: int) -> None:
         """Truncates to the first `length` tokens."""
         _Call(self).run(pi_session_rewind, self, length)
-
-    def features(self, position: int) -> Optional[List[float]]:
-        """What a head that drafts reads of a token; None: it is not kept."""
-        row = _get(pi_session_features, self, position)
-        return row[:self._n_features] if row else None
-
-    def features_first(self) -> int:
-        """The first position from which on all features are kept."""
-        return _get(pi_session_features_first, self)
 
     def rewind_point(self, length: int) -> int:
         """The longest prefix of at most `length` tokens that rewind accepts."""

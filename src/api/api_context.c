@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "api_types.h"
+#include "api_cluster.h"
 #include "engine.h"
 #include "mem.h"
 #include "option_types.h"
@@ -31,6 +31,9 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
     }
     if (o.drafter && o.drafter->weights->draft.target != m->weights)
         return error_set(err, PI_ERR_ARG, "bad drafter: context: it is no head of this model");
+    if (o.drafter && o.cluster && pi_cluster_size(o.cluster) > 1)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "heads that draft need all layers of their model on one machine");
     pi_status status = option_engine(m->weights, &o, &engine, err);
     if (status != PI_OK) return status;
     engine.plan.drafter = o.drafter ? o.drafter->weights : NULL;
@@ -44,7 +47,12 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
     if (!c) return error_nomem(err, sizeof *c, "context");
     c->model = m;
     c->options = engine;
-    status = api_place(c, &o, err);
+    if (o.cluster && pi_cluster_size(o.cluster) > 1) {
+        o.max_batch = 0; /* all ranks have the same ubatches */
+        status = api_cluster_begin(c, o.cluster, err);
+    }
+    if (status == PI_OK) status = api_place(c, &o, err);
+    if (status == PI_OK && c->cluster) status = api_cluster_end(c, err);
     if (status != PI_OK) {
         pi_context_destroy(c);
         return status;
@@ -63,6 +71,16 @@ void pi_context_destroy(pi_context *c) {
 
 pi_status pi_forward(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi_error *err) {
     return engine_forward(c->engine, inputs, n_inputs, err);
+}
+
+pi_status pi_forward_begin(pi_context *c, const pi_input *inputs, int32_t n_inputs, pi_error *err) {
+    return engine_forward_begin(c->engine, inputs, n_inputs, err);
+}
+pi_status pi_forward_end(pi_context *c, pi_error *err) {
+    return engine_forward_end(c->engine, err);
+}
+int32_t pi_context_passes(const pi_context *c) {
+    return engine_passes(c->engine);
 }
 
 const float *pi_logits(const pi_context *c, int32_t row) {

@@ -10,6 +10,7 @@
 #include "mem.h"
 #include "memory_room.h"
 #include "place_choose.h"
+#include "place_ranks.h"
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -22,6 +23,10 @@ enum {
 static uint64_t free_budget(const pi_context *c, uint64_t gpu_weights) {
     const model *m = c->model->weights;
     uint64_t offset, room = memory_room(), weights = m->weight_bytes, margin = room / MARGIN_SHARE;
+    const plan_options *p = &c->options.plan;
+    if (p->end_layer > 0) /* of several machines */
+        weights = place_layer_bytes(m, p->first_layer, p->end_layer, false) +
+                  (p->first_layer == 0 ? place_global_bytes(m, false) : 0);
     int part;
     if (!gguf_locate(m->file, m->t[ROLE_TOKEN_EMBD].data, &part, &offset)) return 0;
     if (margin < LEAST_MARGIN) margin = LEAST_MARGIN;
@@ -187,11 +192,28 @@ static void log_hand_offs(const pi_context *c) {
     }
 }
 
+/* Layers of other machines, and the head, need no GPU here. */
+static pi_status keep_distant(const pi_context *c, uint8_t **stays, pi_error *err) {
+    const plan_options *p = &c->options.plan;
+    size_t n = (size_t)c->model->weights->hp.n_layer;
+    if (p->end_layer == 0) return PI_OK;
+    if (!*stays) *stays = mem_calloc(n + 1, sizeof **stays);
+    if (!*stays) return error_nomem(err, n + 1, "placement");
+    for (size_t i = 0; i <= n; i++)
+        if ((int)i < p->first_layer || (int)i >= p->end_layer)
+            (*stays)[i] = PLAN_STAY_ALWAYS | PLAN_STAY_NEURONS;
+    return PI_OK;
+}
+
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
     uint8_t *stays;
     c->ram_free = o->ram_budget == PI_RAM_FREE;
     pi_status status = place_option_stays(c->model->weights, o, &stays, err);
-    if (status != PI_OK) return status;
+    if (status == PI_OK) status = keep_distant(c, &stays, err);
+    if (status != PI_OK) {
+        mem_free(stays);
+        return status;
+    }
     pi_error why = {.status = PI_OK};
     bool wanted = place_wants_gpu(o);
     if (wanted) status = create_on_gpu(c, o, stays, &why);

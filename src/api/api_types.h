@@ -47,7 +47,10 @@ struct pi_context {
     place_gpus gpus;        /* the engine's; empty on the CPU alone */
     const char *device;     /* devices in use: "cpu", "cuda", "cpu+cuda", ... */
     api_gpu gpu[PI_MAX_DEVICES];
-    pi_error reason; /* why no GPU is used; PI_OK: nothing to report */
+    pi_error reason;     /* why no GPU is used; PI_OK: nothing to report */
+    pi_cluster *cluster; /* NULL: one machine has all layers */
+    engine_stages stages;
+    double predicted[CLUSTER_MAX_RANKS]; /* seconds of a rank's layers for a token; 0: unknown */
 };
 
 /* api_placement.c: creates the engine's context on the requested GPU, or on the CPU alone and sets

@@ -200,6 +200,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.backend_folder = o->backend_folder;
     options.machine = o->machine[0] ? o->machine : NULL;
     options.adapt = o->adapt;
+    options.cluster = o->cluster;
     return options;
 }
 

@@ -4,6 +4,7 @@
 
 #include "bench_output.h"
 #include "cli.h"
+#include "cluster_start.h"
 #include "file.h"
 #include "mem.h"
 #include "terminal.h"
@@ -95,6 +96,8 @@ int cmd_bench(const cli_options *o) {
     }
     if (status == PI_OK) {
         bench_print(stdout, r, format, o->verbose);
+        if (format == BENCH_MD && r->last.n_ranks > 0)
+            cluster_print_table(stdout, r->last.ranks, r->last.n_ranks);
         if (format == BENCH_MD && r->last.n_traced > 0)
             bench_print_traced(stdout, o->trace, &r->last);
     }

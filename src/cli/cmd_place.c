@@ -1,13 +1,34 @@
 /* cmd_place.c: prints the placement on CPU and GPU for a described machine. */
 
 #include "cli.h"
+#include "cluster_start.h"
 #include "os_file.h"
 
 static void show_message(void *user, const char *line) {
     cli_say(user, "%s", line);
 }
 
+/* On several machines: the layers of each. A context is made as for the other commands. */
+static int place_stages(const cli_options *o) {
+    pi_error err;
+    pi_model *model = NULL;
+    pi_context *context = NULL;
+    pi_context_options options = cli_context_options(o, o->ctx_size > 0 ? (int32_t)o->ctx_size : 0);
+    pi_status status = cli_model_open(o, false, &model, &err);
+    if (status == PI_OK) status = pi_context_create(model, &options, &context, &err);
+    if (status == PI_OK) status = cluster_print(context, stdout, &err);
+    pi_context_destroy(context);
+    pi_model_close(model);
+    return status == PI_OK ? EXIT_DONE : cli_failed(&err);
+}
+
 int cmd_place(const cli_options *o) {
+    if (o->cluster && pi_cluster_size(o->cluster) > 1) {
+        if (o->shape || o->profile)
+            return cli_wrong(
+                "--shape and --profile: place on several machines measures these ones");
+        return place_stages(o);
+    }
     if (o->shape && options_typed(o, &o->model))
         return cli_wrong("a file and a shape: -m %.200s and --shape %.64s: give one of them",
                          o->model, o->shape);

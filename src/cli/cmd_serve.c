@@ -217,8 +217,9 @@ static int serve(job *j) {
             (long long)j->options->drain);
     server_stop(j->server, (double)j->options->drain);
     j->server = NULL;
+    const bool lost = signals_caught() == SIGNALS_ASKED; /* a rank, which was reported */
     signals_restore();
-    return EXIT_DONE;
+    return lost ? EXIT_WORK : EXIT_DONE;
 }
 
 static void tear_down(job *j) {
@@ -236,6 +237,8 @@ int cmd_serve(const cli_options *o) {
     if (o->chat_template && o->chat_template_file)
         return cli_wrong("two templates: --chat-template and --chat-template-file: give one of "
                          "them");
+    if (o->cluster && o->models.count > 0)
+        return cli_wrong("--models on several machines: they run one model: name it with -m");
     if (o->opens_page && o->no_webui && !o->static_path)
         return cli_wrong("--open and --no-webui: there is no page to open: give one of them");
     pi_error err = {.status = PI_OK};

@@ -57,6 +57,7 @@ static pi_status create_context(const cli_options *o, pi_mode mode, const pi_mod
     int64_t n_all = (int64_t)n_texts * n_ctx;
     pi_context_options c = cli_context_options(o, n_all < INT32_MAX ? (int32_t)n_all : 0);
     c.mode = mode;
+    c.cluster = NULL; /* drafts are rank 0's */
     c.threshold = NAN;
     c.max_batch = 0; /* the memory is the other context's */
     c.n_logits = n_texts;

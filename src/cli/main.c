@@ -5,6 +5,7 @@
 #include "affinity.h"
 #include "affix.h"
 #include "cli.h"
+#include "cluster_start.h"
 #include "fetch.h"
 #include "file.h"
 #include "model_source.h"
@@ -301,8 +302,11 @@ int main(int argc, char **argv) {
     if (c && read_options(&c, argc - first, argv + first, &o, &status)) {
         model_sources sources = {.n = 0};
         o.sources = &sources;
+        bool works = false;
         status = fetch_input(c, &o);
-        if (status == EXIT_DONE) status = c->run(&o);
+        if (status == EXIT_DONE) status = cluster_join(c, &o, &works);
+        if (status == EXIT_DONE) status = works ? cluster_work(&o) : c->run(&o);
+        cluster_leave(&o, status);
         model_sources_free(&sources);
     }
     if (status == EXIT_DONE) return cli_finish_output();

@@ -30,6 +30,16 @@ static pi_status read_environment(cli_options *out, uint32_t command, pi_error *
     return PI_OK;
 }
 
+bool options_launched_by_mpi(void) {
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const char *text = getenv(sizes[i]);
+        if (text && strtol(text, NULL, 10) > 1) return true;
+    }
+    const char *rank = getenv("PMIX_RANK"), *tasks = getenv("SLURM_STEP_NUM_TASKS");
+    return rank && tasks && strtol(tasks, NULL, 10) > 1;
+}
+
 /* ---- LLAMA_ARG_* ----------------------------------------------------------------------------- */
 
 /* LLAMA_ARG_CTX_SIZE is --ctx-size, and so on; these variables have other names. */

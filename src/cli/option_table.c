@@ -16,6 +16,7 @@ enum {
     PLANNED = COMPUTE | COMMAND_INSPECT | COMMAND_PLACE,
     DEVICES = PLANNED | COMMAND_TUNE, /* commands with the options of devices and memory */
     MODEL = COMPUTE | COMMAND_TOKENIZE | COMMAND_INSPECT,
+    STAGED = (COMPUTE & ~COMMAND_EMBED) | COMMAND_PLACE, /* on several machines */
     OUTPUT = COMMAND_CONVERT | COMMAND_SYNTH | COMMAND_PREPARE | COMMAND_TUNE,
     WRITERS = OUTPUT | COMMAND_QUANTIZE | COMMAND_IMATRIX,
     /* commands whose model can be downloaded */
@@ -732,6 +733,18 @@ const option option_table[] = {
         .help =
             "proportion of the model for each GPU that --device lists, else for GPUs 0, 1, ..., "
             "such as 3,1; 0: do not use the GPU (default: in proportion to free memory)"),
+    ROW(FLAG, ENGINE, STAGED, mpi, NAMES("mpi", NULL),
+        .help =
+            "run as a rank of MPI, with some of the layers (default: if mpirun or srun started the "
+            "program)"),
+    ROW(NUMBERS, ENGINE, STAGED, mpi_split, NAMES("mpi-split", NULL), .argument = "N,...",
+        RANGE(0, MAX_FLOAT),
+        .help =
+            "proportion of the layers for each rank, such as 3,1 (default: by the speed that each "
+            "rank measures, and its memory)"),
+    ROW(NUMBER, ENGINE, STAGED, mpi_timeout, NAMES("mpi-timeout", NULL), .argument = "SECONDS",
+        .standard = "30", RANGE(1, 86400),
+        .help = "end all ranks when one has not answered for so long"),
     ROW(CHOICE, CPU, COMPUTE | COMMAND_INSPECT, kernels, NAMES("kernels", NULL), .argument = "TIER",
         .choices = "auto|scalar|avx2|avx512|neon", .standard = "auto",
         .help = "instruction set of the CPU kernels; scalar: the float reference, slow"),

@@ -96,7 +96,11 @@ typedef struct cli_options {
     int64_t cpu_strict, prio, numa;
     /* engine */
     option_numbers tensor_split;
-    int64_t prepare_head;                /* 0: none, 1: sketch */
+    bool mpi;
+    option_numbers mpi_split;
+    double mpi_timeout;   /* seconds */
+    pi_cluster *cluster;  /* cluster_start.h; not an option. NULL: the only process */
+    int64_t prepare_head; /* 0: none, 1: sketch */
     int64_t mode, head, kernels, device; /* pi_mode, pi_head, pi_kernels, pi_device_choice */
     double threshold, max_loss, vram_budget, ram_budget, cache_disk_size, expert_slack;
     int64_t gpu_layers, attn_blocks;
@@ -335,6 +339,8 @@ parse_result options_parse(cli_options *out, uint32_t command, const char *name,
 /* From the environment: whether NO_COLOR is set or TERM is "dumb"; COLUMNS, 0: not set. */
 bool options_no_color(void);
 int options_columns(void);
+/* From the environment: whether an MPI launcher started this process as one of several. */
+bool options_launched_by_mpi(void);
 
 /* options_typed: whether the value of `field` of `o` was typed; options_given: typed, or set in the
  * environment. */

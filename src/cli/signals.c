@@ -109,6 +109,14 @@ void signals_restore(void) {
     running = NULL;
 }
 
+bool signals_ask_to_end(void) {
+    const os_event *event = notified;
+    if (!event) return false;
+    caught = SIGNALS_ASKED;
+    os_event_set(event);
+    return true;
+}
+
 int signals_caught(void) {
     return caught;
 }

@@ -23,7 +23,10 @@ void signals_notify(const os_event *event);
 /* Ends signals_cancel_context or signals_notify. Call it before the context is destroyed. */
 void signals_restore(void);
 
-/* Number of the recorded signal; 0: none. */
+/* On any thread: as a request to end, of a command that called signals_notify; false: none did. */
+bool signals_ask_to_end(void);
+/* Number of the recorded signal; 0: none; SIGNALS_ASKED: signals_ask_to_end. */
+enum { SIGNALS_ASKED = -1 };
 int signals_caught(void);
 /* Removes unfinished output files and ends the program as this signal would have ended it. */
 void signals_end(int number);

@@ -29,13 +29,16 @@ struct engine_context {
     bool alone;                             /* encoders: every text is a separate ubatch */
     form_pace paces[PLAN_FFN_MAX_COLS + 1]; /* by number of tokens of a ubatch */
 
-    session_host host; /* shared by the sessions */
+    struct engine_stage *stage; /* stage.h; NULL: this machine has all layers */
+    session_host host;          /* shared by the sessions */
     pi_session *sessions;
 
     /* Calls. */
     engine_observer observer; /* NULL: none */
     void *observer_user;
     int n_logits_rows, n_hidden_rows; /* rows of the last call */
+    const pi_input *begun;            /* [n_begun] of engine_forward_begin, without stages */
+    int n_begun;
     pi_counters counters;
     atomic_bool cancelled;
     atomic_bool stop; /* the threads leave the steps: see forward.c */
@@ -45,6 +48,16 @@ struct engine_context {
     /* By GPU: bytes after neurons moved to the CPU; all 0: none moved. */
     gpu_exec_bytes gpu_kept[PLAN_MAX_DEVICES];
 };
+
+/* forward.c: the parts of a ubatch, for stage.c. forward_begin chooses its form; forward_run runs
+ * steps [first_step, end_step) of the ubatch on all threads; forward_end returns its status. */
+void forward_begin(engine_context *c, int first_step, int end_step);
+void forward_run(engine_context *c);
+pi_status forward_end(engine_context *c, pi_error *err);
+void forward_count(engine_context *c); /* after a ubatch that succeeded */
+/* Evaluates inputs; their sessions stay as they are until forward_grow. */
+pi_status forward_apart(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
+void forward_grow(const pi_input *in); /* the input's tokens are part of its session now */
 
 /* context_memory.c: sizes the working memory from the plan and allocates it. PI_ERR_NOMEM. */
 pi_status context_allocate(engine_context *c, pi_error *err);

@@ -4,6 +4,7 @@
 #include "cpu_topology.h"
 #include "mem.h"
 #include "recover.h"
+#include "stage.h"
 
 /* Maximum number of heads that share a KV head, over all layers. */
 static int max_group(const model *m) {
@@ -25,6 +26,10 @@ static pi_status apply_options(engine_context *c, const engine_options *o, pi_er
     c->n_batch = o->n_batch;
     /* A whole text is one ubatch; with `alone` it shares the ubatch with no other text. */
     c->alone = c->cpu.model->hp.bidirectional && o->plan.few_only;
+    if (o->stages && c->cpu.model->hp.bidirectional)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "not on several machines: %s attends in both directions",
+                         c->cpu.model->arch->name);
     if (c->cpu.model->hp.bidirectional) c->options.plan.few_only = false;
     size_t row = (size_t)c->cpu.model->hp.n_vocab * sizeof(float);
     size_t fit = ENGINE_LOGITS_BYTES / row;
@@ -79,8 +84,10 @@ static uint64_t session_bytes(const engine_context *c) {
         scores.n_bytes = 0;
     for (int i = 0; i < c->cpu.model->hp.n_layer; i++) {
         kv_layer l;
-        n_bounds += plan_attention_blocks(c->cpu.plan, i).bounds; /* others touch no memory */
+        const plan *p = c->cpu.plan;
+        n_bounds += plan_attention_blocks(p, i).bounds; /* others touch no memory */
         if (context_kv_on_gpu(c, i) ||
+            !plan_holds_cache(p->model, p->first_layer, p->end_layer, i) ||
             !kv_layer_rows(c->cpu.model, i, c->cpu.type_k, c->cpu.type_v, &l))
             continue;
         n += kv_layer_bytes(&l);
@@ -158,6 +165,7 @@ static void share_with_sessions(engine_context *c) {
                              .pool = c->cpu.pool,
                              .n_threads = c->n_threads_batch,
                              .gpus = &context_session_gpus,
+                             .ranks = c->stage && c->stage->rank == 0 ? &stage_sessions : NULL,
                              .check = check_sessions};
 }
 
@@ -198,6 +206,7 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
     c->cpu.attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
     if (status == PI_OK) status = context_build(c, err);
     if (status == PI_OK && !options->sizes_only) status = context_gpus_create(c, err);
+    if (status == PI_OK && options->stages) status = stage_create(c, err);
     if (status != PI_OK) {
         engine_context_destroy(c);
         return status;
@@ -224,6 +233,7 @@ pi_status engine_gpu_size(const model *m, const engine_options *options, int dev
 
 void engine_context_destroy(engine_context *c) {
     if (!c) return;
+    stage_destroy(c);
     if (engine_has_threads(c)) { /* a GPU belongs to the process that opened it */
         engine_trace_stop(c);
         context_gpus_destroy(c);

@@ -2,6 +2,7 @@
 #include "context_gpus.h"
 #include "mem.h"
 #include "recover.h"
+#include "stage.h"
 
 /* Creates a cache on every GPU. If a GPU lacks memory, neurons move from it to the CPU. */
 static pi_status add_to_gpus(engine_context *c, pi_session *s, pi_error *err) {
@@ -64,7 +65,9 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, pi_session **o
                                    err);
     if (status == PI_OK) status = session_features_create(s, c->n_batch, err);
     if (status == PI_OK && c->gpu.n_gpus > 0) status = add_gpu_parts(c, s, err);
+    if (status == PI_OK && c->stage) status = stage_session_create(c, s, err);
     if (status != PI_OK) {
+        context_gpus_drop_session(c, s);
         free_session(s);
         return status;
     }
@@ -76,6 +79,7 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, pi_session **o
 
 void engine_session_destroy(pi_session *s) {
     if (!s) return;
+    if (s->context->stage) stage_session_destroy(s);
     pi_session **link = &s->context->sessions;
     while (*link != s) link = &(*link)->next;
     *link = s->next;

@@ -53,6 +53,7 @@ void context_count(engine_context *c) {
             uint64_t seen = (uint64_t)lhp->window + (uint64_t)item->n_tokens;
             if (lhp->window == 0 || seen > positions) seen = positions;
             const kv_layer *kv = &item->session->kv.layers[l];
+            if (!plan_owns(c->cpu.plan, l)) continue;
             plan_blocks blocks = plan_attention_blocks(c->cpu.plan, l);
             if (ubatch_reads_all(item, &blocks)) blocks.size = 0;
             n->kv_bytes += kv_layer_read(c->cpu.model, l, kv, &blocks, seen,

@@ -11,6 +11,7 @@
 
 #include "activity.h"
 #include "adapt.h"
+#include "cluster.h"
 #include "cpu.h"
 #include "gpu.h"
 #include "gpu_size.h"
@@ -21,6 +22,18 @@
 #include "session.h"
 #include "step_count.h"
 #include "trace.h"
+
+/* The layers of each machine of a cluster; the one of rank 0 has the first ones. */
+typedef struct engine_stages {
+    cluster *cluster;
+    int end[CLUSTER_MAX_RANKS]; /* of the layers of each rank; the last one is n_layer */
+} engine_stages;
+
+/* What a rank did since its context was created. */
+typedef struct engine_rank_usage {
+    double computing, waiting, sending; /* seconds */
+    uint64_t sent_bytes, ubatches;
+} engine_rank_usage;
 
 typedef struct engine_options {
     int n_threads, n_threads_batch; /* 0: physical cores; 0: as n_threads */
@@ -47,6 +60,8 @@ typedef struct engine_options {
      * stage i to stage j use memory of the receiver, otherwise host memory. */
     uint32_t peers[PLAN_MAX_DEVICES];
     gpu_prompts prompts;
+    const engine_stages
+        *stages;        /* NULL: this machine has all layers; the cluster outlives the context */
     bool timed_forms;   /* form_pace.h; only if everything is on the CPU, and not with few_only */
     adapt_policy adapt; /* no effect if no layer has experts, or neurons that can move, on both
                            devices */
@@ -84,6 +99,11 @@ const gpu_exec_bytes *engine_gpu_kept(const engine_context *c, int device);
 
 /* As pi_forward (powerinfer.h). */
 pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
+/* As pi_forward_begin, pi_forward_end, pi_context_passes. */
+pi_status engine_forward_begin(engine_context *c, const pi_input *inputs, int n_inputs,
+                               pi_error *err);
+pi_status engine_forward_end(engine_context *c, pi_error *err);
+int engine_passes(const engine_context *c);
 const float *engine_logits(const engine_context *c, int row); /* [n_vocab] */
 int engine_logits_rows(const engine_context *c);
 const float *engine_hidden(const engine_context *c, int row); /* [n_embd] */
@@ -131,6 +151,15 @@ pi_status engine_trace_start(engine_context *c, int n_ubatches, pi_error *err);
 void engine_trace_stop(engine_context *c); /* forgets the trace */
 /* The recorded trace; NULL: none. A fall back to the CPU drops the trace with the plan. */
 const engine_trace *engine_get_trace(const engine_context *c);
+
+/* On a rank above 0 of a context with stages: carries out the commands of rank 0 until it destroys
+ * its context. PI_ERR_DEVICE: a rank is lost; other errors end the run on all ranks. */
+pi_status engine_work(engine_context *c, pi_error *err);
+/* On rank 0: the usage of all ranks, [cluster_ranks]. */
+pi_status engine_get_ranks(engine_context *c, engine_rank_usage *out, pi_error *err);
+/* Runs a decode step of the context's layers on noise, in a session of one position, and returns
+ * the seconds that it took; for contexts with options.plan.first_layer and no stages. */
+pi_status engine_time_layers(engine_context *c, pi_session *s, double *seconds, pi_error *err);
 
 /* The pager; NULL: there is no memory budget. */
 paging *engine_paging(const engine_context *c);

@@ -57,9 +57,13 @@ static int sender_of(const plan *p, const plan_step *s, plan_side *side) {
 }
 
 /* The block that last wrote the residual stream before a step of this side. If a step received the
- * whole stream, the search continues before the step that sent it. */
+ * whole stream, the search continues before the step that sent it. A layer on another machine
+ * is known by its number only. */
 static int writer_of(const plan *p, plan_side side, int index) {
-    while (--index >= 0) {
+    const bool distant = plan_is_stage(p) && (p->first_layer > 0 || index >= p->n_stage_steps);
+    const int before = p->first_layer > 0 ? p->first_layer : p->model->hp.n_layer;
+    const int end = distant && p->first_layer == 0 ? p->n_stage_steps : 0;
+    while (--index >= end) {
         const plan_step *s = step_at(p, side, index);
         if (s->op == OP_EMBED) break;
         if (s->op == OP_ADD && s->out != BUF_SHARED) return place_in(s, block_added(s));
@@ -72,6 +76,7 @@ static int writer_of(const plan *p, plan_side side, int index) {
         if (STEP_ARGS(s, message)->add_to_out) return place_in(s, PLACE_FFN);
         index = sender_of(p, s, &side);
     }
+    if (distant) return PLACE_LAYERS + (before - 1) * PLACES_PER_LAYER + PLACE_LAYER;
     return PLACE_EMBEDDING;
 }
 

@@ -13,6 +13,7 @@
 #include "finite.h"
 #include "recover.h"
 #include "request.h"
+#include "stage.h"
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
@@ -146,14 +147,15 @@ static void run_steps(void *arg, int ith, int nth) {
     }
 }
 
-/* A decode ubatch may run in either form if weights are in memory. */
+/* A decode ubatch may run in either form if weights are in memory and no other machine computes a
+ * part of it. */
 static void choose_form(engine_context *c) {
     engine_ubatch *u = &c->cpu.ubatch;
     u->form = plan_form_of(c->cpu.plan, SIDE_CPU, u->n_tokens);
     u->head_form = plan_form_of(c->cpu.plan, SIDE_CPU, u->n_out);
     u->pace = NULL;
     if (!c->options.timed_forms || c->options.plan.few_only || !c->cpu.plan->is_sparse ||
-        c->gpu.n_gpus > 0 || c->cpu.paging || c->cpu.activity || u->form != FORM_FEW ||
+        c->stage || c->gpu.n_gpus > 0 || c->cpu.paging || c->cpu.activity || u->form != FORM_FEW ||
         u->n_items < 2)
         return;
     u->pace = &c->paces[u->n_tokens];
@@ -161,7 +163,7 @@ static void choose_form(engine_context *c) {
     if (u->form == FORM_MANY && u->head_form == FORM_FEW) u->head_form = FORM_MANY;
 }
 
-static void begin_steps(engine_context *c, int first_step, int end_step) {
+void forward_begin(engine_context *c, int first_step, int end_step) {
     choose_form(c);
     key_bounds_begin(&c->cpu);
     c->cpu.idle_layer = CPU_EXEC_NO_LAYER;
@@ -182,8 +184,11 @@ static void begin_steps(engine_context *c, int first_step, int end_step) {
 
 /* ---- ubatches -------------------------------------------------------------------------------- */
 
-/* Ends a ubatch whose steps have run; returns its status. */
-static pi_status end_ubatch(engine_context *c, pi_error *err) {
+void forward_run(engine_context *c) {
+    pool_run(c->cpu.pool, c->cpu.ubatch.nth, run_steps, c);
+}
+
+pi_status forward_end(engine_context *c, pi_error *err) {
     bool cancelled = atomic_exchange(&c->cancelled, false), lost = atomic_load(&c->cpu.gpu_lost);
     pi_status status = PI_OK, paged = PI_OK;
     if (c->gpu.n_gpus > 0) status = context_gpus_end(c, cancelled || lost, err);
@@ -200,6 +205,15 @@ static pi_status end_ubatch(engine_context *c, pi_error *err) {
     return context_check_finite(c, err);
 }
 
+void forward_count(engine_context *c) {
+    key_bounds_end(&c->cpu);
+    context_count(c);
+    context_count_routed(c);
+    if (c->cpu.activity) context_count_activity(c);
+    if (c->cpu.adapter) context_gpus_swap(c);
+    if (c->moves) context_gpus_move_neurons(c);
+}
+
 /* Evaluates checked inputs from their sessions' lengths on. */
 static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_inputs,
                               pi_error *err) {
@@ -211,24 +225,20 @@ static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_i
             session_features_begin(inputs[i].session, inputs[i].n_tokens);
     for (int i = 0; i < n_inputs; i++)
         recurrent_begin(&inputs[i].session->state, inputs[i].n_tokens, inputs[i].n_drafts);
+    if (c->stage) return stage_run(c, inputs, n_inputs, err);
     while (request_next_ubatch(c, inputs, n_inputs, &at)) {
         if (c->cpu.trace) context_trace_begin(c);
         context_gpus_begin(c);
-        begin_steps(c, 0,
-                    c->cpu.ubatch.n_out > 0 ? c->cpu.plan->n_steps : c->cpu.plan->n_layer_steps);
+        forward_begin(c, 0,
+                      c->cpu.ubatch.n_out > 0 ? c->cpu.plan->n_steps : c->cpu.plan->n_layer_steps);
         double start = clock_seconds();
-        pool_run(c->cpu.pool, c->cpu.ubatch.nth, run_steps, c);
+        forward_run(c);
         if (c->cpu.ubatch.pace)
             form_pace_add(c->cpu.ubatch.pace, c->cpu.ubatch.form, clock_seconds() - start);
-        pi_status status = end_ubatch(c, err);
+        pi_status status = forward_end(c, err);
         if (c->cpu.trace) context_trace_end(c, status == PI_OK);
         if (status != PI_OK) return status;
-        key_bounds_end(&c->cpu);
-        context_count(c);
-        context_count_routed(c);
-        if (c->cpu.activity) context_count_activity(c);
-        if (c->cpu.adapter) context_gpus_swap(c);
-        if (c->moves) context_gpus_move_neurons(c);
+        forward_count(c);
         c->cpu.ubatch.first_logits_row += c->cpu.ubatch.n_out;
         c->cpu.ubatch.first_hidden_row += c->cpu.ubatch.n_hidden;
     }
@@ -243,7 +253,7 @@ static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_i
 enum { GPU_TRIES = 16, GPU_STANDSTILLS = 2 };
 
 static bool is_gpu_failure(const engine_context *c, pi_status status) {
-    return c->gpu.n_gpus > 0 && status != PI_OK && status != PI_ERR_CANCELLED &&
+    return c->gpu.n_gpus > 0 && !c->stage && status != PI_OK && status != PI_ERR_CANCELLED &&
            status != PI_ERR_RANGE && status != PI_ERR_IO;
 }
 
@@ -260,13 +270,18 @@ static bool may_try_again(const engine_context *c, gpu_tries *t) {
     return t->standstills < GPU_STANDSTILLS;
 }
 
-static void grow_session(const pi_input *in) {
+void forward_grow(const pi_input *in) {
     pi_session *s = in->session;
     if (s->tokens && s->tokens != in->tokens) /* else recover.c evaluates again */
         memcpy(s->tokens + s->length, in->tokens, (size_t)in->n_tokens * sizeof *in->tokens);
     if (s->features.rows) session_features_end(s, in->n_tokens);
     s->length += in->n_tokens;
     recurrent_end(&s->state, s->length);
+}
+
+pi_status forward_apart(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
+    pi_status status = request_check(c, inputs, n_inputs, err);
+    return status == PI_OK ? run_ubatches(c, inputs, n_inputs, err) : status;
 }
 
 pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
@@ -277,6 +292,12 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
     pi_status status = context_check_process(c, "forward", err);
     if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
+    if (c->stage) { /* of rank 0 */
+        if (c->stage->n_passes > 0)
+            return error_set(err, PI_ERR_ARG, "a forward pass is under way: end it first");
+        status = stage_begin(c, inputs, n_inputs, err);
+        return status == PI_OK ? engine_forward_end(c, err) : status;
+    }
     for (;;) {
         status = run_ubatches(c, inputs, n_inputs, &why);
         if (!is_gpu_failure(c, status)) break;
@@ -288,10 +309,39 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
         if (err) *err = why;
         return status;
     }
-    for (int i = 0; i < n_inputs; i++) grow_session(&inputs[i]);
+    for (int i = 0; i < n_inputs; i++) forward_grow(&inputs[i]);
     c->n_logits_rows = c->cpu.ubatch.first_logits_row;
     c->n_hidden_rows = c->cpu.ubatch.first_hidden_row;
     return PI_OK;
+}
+
+int engine_passes(const engine_context *c) {
+    return c->stage ? c->stage->max_passes : 1;
+}
+
+pi_status engine_forward_begin(engine_context *c, const pi_input *inputs, int n_inputs,
+                               pi_error *err) {
+    if (c->stage) {
+        pi_status status = context_check_process(c, "forward", err);
+        if (status == PI_OK) status = request_check(c, inputs, n_inputs, err);
+        return status == PI_OK ? stage_begin(c, inputs, n_inputs, err) : status;
+    }
+    if (c->begun)
+        return error_set(err, PI_ERR_LIMIT, "too many passes under way: one machine runs one");
+    c->begun = inputs;
+    c->n_begun = n_inputs;
+    return PI_OK;
+}
+
+pi_status engine_forward_end(engine_context *c, pi_error *err) {
+    if (c->stage) {
+        c->n_logits_rows = c->n_hidden_rows = 0;
+        return stage_end(c, &c->n_logits_rows, &c->n_hidden_rows, err);
+    }
+    const pi_input *inputs = c->begun;
+    c->begun = NULL;
+    if (!inputs) return error_set(err, PI_ERR_ARG, "no forward pass is under way");
+    return engine_forward(c, inputs, c->n_begun, err);
 }
 
 /* ---- one layer ------------------------------------------------------------------------------- */
@@ -302,7 +352,7 @@ static pi_status check_layer(const engine_context *c, const pi_session *s, int l
     if (status != PI_OK) return status;
     bool begins = s->state.n_floats == 0 || s->length == 0; /* its recurrent state is written */
     bool fits = c->gpu.n_gpus == 0 && !c->cpu.paging && c->cpu.model->hp.n_stream == 1 && begins &&
-                s->context == c && layer >= -1 && layer < c->cpu.model->hp.n_layer &&
+                s->context == c && !c->stage && layer >= -1 && layer < c->cpu.model->hp.n_layer &&
                 n_tokens >= 1 && n_tokens <= c->n_batch && pos >= 0 &&
                 pos <= s->kv.n_ctx - n_tokens;
     if (fits) return PI_OK;
@@ -318,8 +368,8 @@ static void run_embedding(engine_context *c) {
     int end = 0;
     while (c->cpu.plan->steps[end].layer < 0) end++;
     c->observer = NULL;
-    begin_steps(c, 0, end);
-    pool_run(c->cpu.pool, c->cpu.ubatch.nth, run_steps, c);
+    forward_begin(c, 0, end);
+    forward_run(c);
     c->observer = observer;
 }
 
@@ -354,8 +404,8 @@ pi_status engine_run_layer(engine_context *c, pi_session *s, int layer, const in
     }
     if (layer >= 0 && embeds) run_embedding(c);
     if (layer >= 0) memcpy(c->cpu.buf[BUF_X], x, n_bytes);
-    begin_steps(c, first, end);
-    pool_run(c->cpu.pool, c->cpu.ubatch.nth, run_steps, c);
+    forward_begin(c, first, end);
+    forward_run(c);
     if (atomic_exchange(&c->cancelled, false))
         return error_set(err, PI_ERR_CANCELLED, "cancelled: layer %d: it is not complete", layer);
     memcpy(x, c->cpu.buf[BUF_X], n_bytes);

@@ -114,7 +114,15 @@ static pi_status feed_again(pi_session *s, pi_error *err) {
     return engine_forward(s->context, &in, 1, err);
 }
 
+/* The tokens of a session cannot be evaluated again on one of several machines. */
+static bool may_leave_gpu(const engine_context *c) {
+    for (const pi_session *s = c->sessions; s && c->stage; s = s->next)
+        if (s->length > 0) return false;
+    return true;
+}
+
 pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err) {
+    if (!may_leave_gpu(c)) return error_set(err, PI_ERR_DEVICE, "%s", why->message);
     snprintf(c->gpu_loss, sizeof c->gpu_loss, "%s", why->message);
     log_line(LOG_LEVEL_WARN, "falling back to the CPU: %s", c->gpu_loss);
     engine_trace_stop(c);

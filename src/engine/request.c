@@ -48,6 +48,9 @@ static pi_status check_input(const engine_context *c, const pi_input *in, pi_err
                          (int)in->logits, (int)in->hidden);
     if (in->n_tokens < 1)
         return error_set(err, PI_ERR_ARG, "no tokens: forward: give every input at least one");
+    if (s->in_pass)
+        return error_set(err, PI_ERR_ARG,
+                         "session in use: forward: another pass with it is under way");
     if (s->context != c || s->in_call)
         return error_set(err, PI_ERR_ARG,
                          "bad session: forward: a session must belong to the context and appear "
@@ -148,7 +151,7 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
 }
 
 /* Maximum tokens of a ubatch. */
-static int ubatch_room(const engine_context *c) {
+int request_room(const engine_context *c) {
     if (!c->options.plan.few_only) return c->n_batch;
     if (c->gpu.n_gpus > 0) return 1;
     return c->n_batch < PLAN_FFN_MAX_COLS ? c->n_batch : PLAN_FFN_MAX_COLS;
@@ -160,7 +163,7 @@ bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs
         0;
     memset(c->cpu.ubatch.streaming, 0, sizeof c->cpu.ubatch.streaming);
     const bool few_only = c->options.plan.few_only;
-    const int most = ubatch_room(c);
+    const int most = request_room(c);
     while (at->index < n_inputs && c->cpu.ubatch.n_tokens < most) {
         const pi_input *in = &inputs[at->index];
         int room = few_only ? 1 : most - c->cpu.ubatch.n_tokens;

@@ -15,6 +15,7 @@ typedef struct request_cursor {
     int index, done;
 } request_cursor;
 
+int request_room(const engine_context *c); /* maximum tokens of a ubatch */
 /* Sets up c->cpu.ubatch with the next tokens, at most n_batch; false: all tokens were fed. */
 bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs,
                          request_cursor *at);

@@ -37,10 +37,13 @@ pi_generate_options pi_generate_default_options(void) {
 
 /* ---- evaluating ------------------------------------------------------------------------------ */
 
-/* Prefill, one ubatch per call as pi_forward would split it, so that progress can be reported. */
+/* Prefill, one ubatch per call as pi_forward would split it, so that progress can be reported.
+ * Several machines need more ubatches, which they compute at the same time. */
 static pi_status prefill(job *j, pi_error *err) {
+    enum { UBATCHES_OF_MACHINES = 8 };
     int32_t n_batch = pi_context_batch(j->context), n_cached = j->out->n_cached;
     int32_t total = j->n_prompt - n_cached;
+    if (pi_context_passes(j->context) > 1) n_batch *= UBATCHES_OF_MACHINES;
     for (int32_t done = 0; done < total;) {
         int32_t left = total - done;
         pi_input input = {.session = j->session,

@@ -252,6 +252,21 @@ static void fill_result(const bench *b, repetition *v, const pi_counters *n, pi_
     r->floor_share = floor * r->tps;
 }
 
+/* What the ranks did since `before` [PI_MAX_RANKS], into the report. */
+static pi_status fill_ranks(const bench *b, const pi_rank *before, pi_error *err) {
+    pi_bench_report *r = b->report;
+    r->n_ranks = pi_context_ranks(b->context);
+    pi_status status = pi_context_get_ranks(b->context, r->ranks, err);
+    for (int i = 0; i < r->n_ranks; i++) {
+        r->ranks[i].computing -= before[i].computing;
+        r->ranks[i].waiting -= before[i].waiting;
+        r->ranks[i].sending -= before[i].sending;
+        r->ranks[i].sent_bytes -= before[i].sent_bytes;
+        r->ranks[i].ubatches -= before[i].ubatches;
+    }
+    return status;
+}
+
 /* A warm-up, then the repetitions of one test. */
 static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     pi_bench_result *r = &b->report->results[b->report->n_results];
@@ -278,6 +293,9 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     if (b->report->in_cache) status = run_once(b, t, warm_up, &seconds, err);
     pi_context_get_counters(b->context, &before);
     drive_use drive = use_of_drive(b);
+    pi_rank ranks[PI_MAX_RANKS];
+    const bool staged = pi_context_ranks(b->context) > 1;
+    if (staged) status = pi_context_get_ranks(b->context, ranks, err);
     for (int i = 0; i < b->o->repetitions && status == PI_OK; i++) {
         status = run_repetition(b, t, sampled, &memory, &v[i], err);
         if (status == PI_OK) status = report_progress(b, (i + 1.0) / b->o->repetitions, err);
@@ -288,6 +306,7 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
         fill_result(b, v, &n, r);
         status = fill_drive(b, &drive, (double)n.tokens, r, err);
     }
+    if (status == PI_OK && staged) status = fill_ranks(b, ranks, err);
     if (status == PI_OK) {
         b->report->n_results++;
         b->tests_done++;

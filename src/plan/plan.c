@@ -243,13 +243,10 @@ static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
     return (plan_place){to, device};
 }
 
-/* The residual stream starts on the CPU, which has the embedding table, and follows the primary
- * devices of the layers. */
-static void add_all(plan *p, const plan_options *options) {
-    plan_place at = {.side = SIDE_CPU};
-    plan_add_step(p, at.side, OP_EMBED, -1, BUF_X);
+static void add_embedding(plan *p) {
+    plan_add_step(p, SIDE_CPU, OP_EMBED, -1, BUF_X);
     if (p->model->t[ROLE_EMBD_NORM].data) {
-        plan_step *s = plan_add_step(p, at.side, OP_NORM, -1, BUF_X);
+        plan_step *s = plan_add_step(p, SIDE_CPU, OP_NORM, -1, BUF_X);
         *STEP_ARGS(s, norm) = plan_make_norm(p, &p->model->t[ROLE_EMBD_NORM],
                                              &p->model->t[ROLE_EMBD_NORM_BIAS]);
         s->out = BUF_X;
@@ -261,18 +258,30 @@ static void add_all(plan *p, const plan_options *options) {
     if (plan_has_streams(p)) plan_add_spread(p);
     if (p->model->hp.hyper) plan_add_hyper_start(p);
     if (p->model->draft.target) plan_add_draft_in(p);
-    int n_layer = p->model->hp.n_layer;
-    for (int layer = 0; layer <= n_layer; layer++) {
+}
+
+/* The residual stream starts on the CPU, which has the embedding table or receives the stream of
+ * another machine, and follows the primary devices of the layers. */
+static void add_all(plan *p, const plan_options *options) {
+    plan_place at = {.side = SIDE_CPU};
+    const bool first = p->first_layer == 0;
+    if (first)
+        add_embedding(p);
+    else
+        plan_add_step(p, SIDE_CPU, OP_ANGLES, -1, BUF_X);
+    for (int layer = p->first_layer; layer <= p->end_layer; layer++) {
         if (plan_draft_reads(options->drafter, layer)) {
-            at = move_stream(p, at, SIDE_CPU, layer < n_layer ? layer : -1);
+            at = move_stream(p, at, SIDE_CPU, layer < p->end_layer ? layer : -1);
             plan_add_draft_reads(p, options->drafter, layer);
         }
-        if (layer == n_layer) break;
+        if (layer == p->end_layer) break;
         at = move_stream(p, at, p->splits[layer].primary, layer);
         plan_add_layer(p, layer, options);
     }
     if (p->model->draft.target) plan_add_draft_features(p);
     move_stream(p, at, p->head, -1);
+    p->n_stage_steps = p->n_layer_steps = p->n_steps;
+    if (!first) return;
     if (plan_has_streams(p)) plan_add_merge(p);
     if (p->model->hp.hyper) plan_add_hyper_in(p, p->head, -1, ROLE_HYPER_HEAD);
     add_head(p, options);
@@ -477,7 +486,7 @@ static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
 static pi_mode most_frequent_mode(const plan *p) {
     int count[PLAN_MODES] = {0}, best = PI_MODE_DENSE;
     for (int i = 0; i < p->model->hp.n_layer; i++)
-        if (p->model->layers[i].hp.ffn) count[plan_mode_of_layer(p, i)]++;
+        if (p->model->layers[i].hp.ffn && plan_owns(p, i)) count[plan_mode_of_layer(p, i)]++;
     for (int mode = 0; mode < PLAN_MODES; mode++)
         if (count[mode] > count[best]) best = mode;
     return (pi_mode)best;
@@ -537,16 +546,28 @@ static void merge_norms(plan *p, uint32_t devices) {
 
 static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *options,
                        pi_error *err) {
+    const model *m = p->model;
     p->attn_blocks = options->attn_blocks;
+    p->first_layer = options->first_layer;
+    p->end_layer = options->end_layer > 0 ? options->end_layer : m->hp.n_layer;
+    assert(p->first_layer >= 0 && p->first_layer < p->end_layer && p->end_layer <= m->hp.n_layer);
     pi_status status = plan_set_splits(p, options, err);
     if (status == PI_OK) status = allocate_ffn(p, err);
     if (status != PI_OK) return status;
+    assert(!plan_is_stage(p) || p->head == SIDE_CPU);
     add_all(p, options);
+    p->n_own_state = p->n_state;
+    for (int i = 0; i < m->hp.n_layer && p->n_state == 0; i++)
+        p->n_state = model_state(&m->hp, &m->layers[i].hp) > 0;
     status = plan_sort_by_device(p, err);
     if (status != PI_OK) return status;
     merge_norms(p, options->merge_norms);
     p->mode = most_frequent_mode(p);
     plan_set_forms(p, kernels, options->few_only);
+    if (p->first_layer > 0 && model_keeps_embedding(m)) /* received */
+        p->width[BUF_LAYER_EMBD] = m->hp.n_embd_layer > 0
+                                       ? (int64_t)m->hp.n_embd_layer * m->hp.n_layer
+                                       : m->hp.n_embd;
     set_widths(p, SIDE_CPU);
     status = set_experts(p, kernels, err);
     if (status != PI_OK) return status;
@@ -573,6 +594,13 @@ pi_status plan_create(const model *m, const cpu_kernels *kernels, const plan_opt
     }
     *out = p;
     return PI_OK;
+}
+
+bool plan_holds_cache(const model *m, int first_layer, int end_layer, int layer) {
+    if (layer >= first_layer) return layer < end_layer;
+    for (int i = first_layer; i < m->hp.n_layer; i++)
+        if (m->layers[i].hp.kv_layer == layer) return true;
+    return false;
 }
 
 void plan_free(plan *p) {

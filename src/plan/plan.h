@@ -19,6 +19,10 @@
  * input to the helpers and adds their partial sums to its own. plan_of_device extracts the plan of
  * a single device.
  *
+ * Several machines also have layers in stages (src/cluster): the plan of a machine has only the
+ * steps of its layers. The first machine also has the steps before and after all layers. The
+ * residual stream goes from machine to machine, and back to the first one, outside of the plan.
+ *
  * A plan borrows the model's weights and is immutable. */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
@@ -69,7 +73,9 @@ typedef struct plan_options {
     plan_side head; /* with splits: device of the last norm and the output matrix; a GPU: the last
                        layer's */
     const model *drafter; /* a head for which sessions keep features; NULL: none */
-    bool few_only;        /* ubatches have at most PLAN_FFN_MAX_COLS tokens: none is of FORM_MANY */
+    /* Layers of this machine; end_layer 0: all. A part of the layers needs a head on the CPU. */
+    int first_layer, end_layer;
+    bool few_only; /* ubatches have at most PLAN_FFN_MAX_COLS tokens: none is of FORM_MANY */
     bool prefetch; /* for neurons and experts on the drive: OP_PREFETCH, OP_PREFETCH_EXPERTS */
     /* Blocks of PLAN_BOUNDS_SIZE positions that a token attends to in layers on the CPU
      * (plan_attention_blocks); 0: all. */
@@ -104,14 +110,18 @@ typedef struct plan_slot {
 
 typedef struct plan {
     const model *model;
-    pi_mode mode;               /* mode of most layers */
-    int n_steps, n_layer_steps; /* the steps after the layers belong to the head */
-    plan_step *steps;           /* [n_steps], for the CPU */
-    plan_matrix *matrices;      /* PLAN_MAX_GROUP for each step */
-    bool is_sparse;             /* the CPU has OP_FFN_SPARSE steps */
-    bool predicts_head;         /* the CPU has OP_HEAD_ROWS */
-    int64_t n_features;         /* floats that sessions keep of each token; 0: none */
-    int many_from[PLAN_SIDES];  /* tokens from which a device runs FORM_MANY */
+    pi_mode mode; /* mode of most layers */
+    int first_layer,
+        end_layer; /* the plan's layers: [0, n_layer) unless other machines have some */
+    /* Steps of the layers and before them; after n_layer_steps come those of the head, which are
+     * computed for the wanted rows only. In between the residual streams are joined. */
+    int n_stage_steps, n_layer_steps, n_steps;
+    plan_step *steps;          /* [n_steps], for the CPU */
+    plan_matrix *matrices;     /* PLAN_MAX_GROUP for each step */
+    bool is_sparse;            /* the CPU has OP_FFN_SPARSE steps */
+    bool predicts_head;        /* the CPU has OP_HEAD_ROWS */
+    int64_t n_features;        /* floats that sessions keep of each token; 0: none */
+    int many_from[PLAN_SIDES]; /* tokens from which a device runs FORM_MANY */
     int n_gpu_steps;
     plan_step *gpu_steps;         /* [n_gpu_steps], by device; none without splits */
     int64_t width[BUF_COUNT];     /* floats per row */
@@ -123,15 +133,17 @@ typedef struct plan {
     int n_expert, n_expert_used;  /* 0: no layer has experts */
     uint64_t expert_bytes;        /* bytes of all experts of all layers */
     plan_recurrent *recurrent;    /* [n_layer] */
-    int64_t n_state;              /* floats of a session's recurrent state; 0: no layer has one */
-    plan_split *splits;           /* [n_layer], also filled in for plans without a GPU */
-    plan_side head;               /* where logits are computed */
-    int32_t attn_blocks;          /* plan_options.attn_blocks */
-    gpu_supports *supports;       /* plan_options.supports */
-    int n_exchanges[PLAN_SIDES];  /* messages sent by each side to the other in a ubatch */
-    int n_devices;                /* highest device of the splits, plus one; 0 without splits */
-    int device;                   /* in a part: its device; -1: the plan is whole */
-    int first_gpu_step;           /* in a part: index of its first step in the whole plan */
+    /* Floats of a session's recurrent state; 0: the model has none. Where all recurrent layers are
+     * on other machines n_state is 1, so that sessions have the same snapshots everywhere. */
+    int64_t n_state, n_own_state;
+    plan_split *splits;          /* [n_layer], also filled in for plans without a GPU */
+    plan_side head;              /* where logits are computed */
+    int32_t attn_blocks;         /* plan_options.attn_blocks */
+    gpu_supports *supports;      /* plan_options.supports */
+    int n_exchanges[PLAN_SIDES]; /* messages sent by each side to the other in a ubatch */
+    int n_devices;               /* highest device of the splits, plus one; 0 without splits */
+    int device;                  /* in a part: its device; -1: the plan is whole */
+    int first_gpu_step;          /* in a part: index of its first step in the whole plan */
     /* maximum 32-bit words of selected neurons per token in messages of a device */
     int64_t bits_words[PLAN_MAX_DEVICES];
     plan_slot slots[PLAN_SIDES][PLAN_SLOTS];
@@ -145,6 +157,16 @@ typedef struct plan {
 /* The mode of a layer's FFN, or of its experts. */
 static inline pi_mode plan_mode_of_layer(const plan *p, int layer) {
     return p->experts[layer].n_expert ? p->experts[layer].mode : p->ffn[layer].mode;
+}
+
+/* Whether a machine with layers [first_layer, end_layer) has a layer's KV cache: its own layers',
+ * and those of earlier layers that its layers, or later ones, read. */
+bool plan_holds_cache(const model *m, int first_layer, int end_layer, int layer);
+static inline bool plan_owns(const plan *p, int layer) {
+    return layer >= p->first_layer && layer < p->end_layer;
+}
+static inline bool plan_is_stage(const plan *p) {
+    return p->end_layer - p->first_layer < p->model->hp.n_layer;
 }
 
 /* How tokens of a layer attend to the positions before them. */

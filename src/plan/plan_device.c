@@ -96,11 +96,15 @@ pi_status plan_set_splits(plan *p, const plan_options *o, pi_error *err) {
                              "device",
                              i);
         p->splits[i] = o->splits[i];
+        if (!plan_owns(p, i)) {
+            p->splits[i] = (plan_split){.primary = SIDE_CPU, .device = device};
+            continue;
+        }
         if (device >= p->n_devices) p->n_devices = device + 1;
         status = check_helpers(p, i, &o->splits[i], err);
         if (status != PI_OK) return status;
     }
-    p->head = o->splits ? o->head : SIDE_CPU;
+    p->head = o->splits && !plan_is_stage(p) ? o->head : SIDE_CPU;
     return o->splits ? check_support(p, o, err) : PI_OK;
 }
 

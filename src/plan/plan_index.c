@@ -16,7 +16,7 @@ plan_blocks plan_attention_blocks(const plan *p, int layer) {
     bool whole = l->hp.mixers & MIXER_ATTENTION && hp->n_latent == 0 && hp->n_index_head == 0 &&
                  l->hp.window == 0 && !l->t[ROLE_ATTN_SLOPES].data;
     bool fits = l->hp.head_dim % (CPU_ACT_GROUP / 2) == 0; /* rows of bounds: Q8_0 */
-    bool on_cpu = p->splits[layer].primary == SIDE_CPU;
+    bool on_cpu = p->splits[layer].primary == SIDE_CPU && plan_owns(p, layer);
     return on_cpu && whole && fits ? plan_bounds(p->attn_blocks) : (plan_blocks){0};
 }
 

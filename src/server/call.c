@@ -228,6 +228,7 @@ static unsigned find_failure(const server_call *c, const char **message) {
         if (k->finish == FINISH_SHUTDOWN) return 503;
         if (k->finish == FINISH_TIMEOUT) return 504;
         /* A grammar can prove too ambiguous while the text is generated. */
+        if (k->finish == FINISH_ERROR && k->error.status == PI_ERR_DEVICE) return 503; /* a rank */
         if (k->finish == FINISH_ERROR) return k->error.status == PI_ERR_LIMIT ? 400 : 500;
         if (k->finish == FINISH_GONE) return 400;
     }

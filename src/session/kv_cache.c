@@ -43,7 +43,8 @@ static bool place_layer(kv_cache *kv, const plan *p, int layer, size_t *total) {
     const kv_layer *own = &kv->layers[p->model->layers[layer].hp.kv_layer];
     for (int part = 0; part < KV_PARTS; part++) {
         size_t bytes;
-        int64_t heads = p->splits[layer].primary == SIDE_CPU ? kv_layer_heads(l, (kv_part)part) : 0;
+        bool here = l->held && p->splits[layer].primary == SIDE_CPU;
+        int64_t heads = here ? kv_layer_heads(l, (kv_part)part) : 0;
         if (own != l) {
             l->offset[part] = own->offset[part];
             continue;
@@ -73,6 +74,7 @@ pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_
                 "%s/%s; use f16",
                 m->layers[i].hp.head_dim, quant_find(type_k)->name, quant_find(type_v)->name);
         }
+        kv->layers[i].held = plan_holds_cache(m, p->first_layer, p->end_layer, i);
         fits = place_layer(kv, p, i, &total);
     }
     kv->n_bytes = total;

@@ -18,6 +18,7 @@ typedef struct kv_layer {
     size_t row[KV_PARTS]; /* bytes of one head at one position; 0: no such part (values that are the
                              keys) */
     size_t offset[KV_PARTS]; /* offset of the part in `data`, bytes; unused for layers on the GPU */
+    bool held;               /* plan_holds_cache: this machine has it */
 } kv_layer;
 
 static inline int32_t kv_layer_heads(const kv_layer *l, kv_part part) {
@@ -81,7 +82,7 @@ bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type
 uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, const plan_blocks *b,
                        uint64_t seen, uint64_t n_tokens);
 
-/* Allocates memory for the layers whose primary is the CPU. PI_ERR_ARG: a head size is not a
+/* Allocates memory for the held layers whose primary is the CPU. PI_ERR_ARG: a head size is not a
  * multiple of a type's block; PI_ERR_NOMEM. */
 pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_type type_v,
                           int64_t n_ctx, pi_error *err);

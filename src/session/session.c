@@ -37,6 +37,9 @@ pi_status session_rewind(pi_session *s, int64_t length, pi_error *err) {
                          "cannot rewind: to %lld tokens: recurrent layers have no snapshot there; "
                          "the nearest one before is at %lld",
                          (long long)length, (long long)point);
+    const session_ranks *ranks = s->host->ranks;
+    pi_status status = ranks ? ranks->rewind(s, length, err) : PI_OK;
+    if (status != PI_OK) return status;
     recurrent_rewind(&s->state, length);
     s->length = length;
     return PI_OK;

@@ -36,6 +36,27 @@ typedef struct session_gpus {
     pi_status (*write_state)(const pi_session *s, const float *floats, pi_error *err);
 } session_gpus;
 
+/* The parts of sessions that other machines hold: layers outside of the plan. A machine that calls
+ * them is the first one; the others do what it tells them, in the same order. */
+typedef struct session_ranks {
+    /* Copies positions [first, first + n) of a layer's cache, as a saved session has them, from the
+     * machine whose plan has the layer, or to all other machines that hold it. put: the layer has
+     * n_stored positions in `from`. */
+    pi_status (*get)(const pi_session *s, int layer, int64_t first, int64_t n, void *to,
+                     pi_error *err);
+    pi_status (*put)(pi_session *s, int layer, int64_t first, int64_t n, const void *from,
+                     int64_t n_stored, pi_error *err);
+    /* Copies the state of the recurrent layers of all other machines after `length` tokens, in the
+     * order of the layers. put also ends the loading of tokens from `first` on: the session then
+     * has `length` tokens. */
+    pi_status (*get_state)(const pi_session *s, int64_t length, float *to, pi_error *err);
+    pi_status (*put_state)(pi_session *s, int64_t first, int64_t length, const float *from,
+                           pi_error *err);
+    pi_status (*rewind)(pi_session *s, int64_t length, pi_error *err);
+    pi_status (*copy)(pi_session *to, const pi_session *from, int64_t length, pi_error *err);
+    pi_status (*remove)(pi_session *s, int64_t first, int64_t end, pi_error *err);
+} session_ranks;
+
 /* Shared by the sessions of a context. */
 typedef struct session_host {
     const model *model;
@@ -47,6 +68,8 @@ typedef struct session_host {
     pool *pool;
     int n_threads; /* threads for moving a session's cache */
     const session_gpus *gpus;
+    const session_ranks
+        *ranks; /* NULL: no other machine holds anything, or this is not the first */
     /* PI_ERR_ARG: the process was forked from the one that created the context; PI_ERR_DEVICE:
      * there is no plan. `call` is for the message. */
     pi_status (*check)(const struct engine_context *c, const char *call, pi_error *err);
@@ -97,8 +120,9 @@ struct pi_session {
     block_scores blocks;
     key_bounds bounds;
     session_features features;
-    pi_session *next; /* list of the context's sessions */
-    bool in_call;
+    pi_session *next;      /* list of the context's sessions */
+    int32_t number;        /* among the context's sessions, the same on all machines */
+    bool in_call, in_pass; /* of this call; of a pass under way (stages) */
 };
 
 /* Creates a cache of n_ctx positions and a recurrent state for the host's plan in a zeroed session.
@@ -154,6 +178,18 @@ pi_status session_get_state(const pi_session *s, const int32_t *tokens, int64_t 
                             void *data, size_t capacity, size_t *n_bytes, pi_error *err);
 pi_status session_set_state(pi_session *s, const void *data, size_t n_bytes, int32_t *tokens,
                             int64_t capacity, int64_t *n_tokens, pi_error *err);
+
+/* Copies positions [first, first + n) of a layer that this machine holds to [n * kv_layer_bytes],
+ * as a saved session has them; the other way round, the first n of n_stored positions. */
+pi_status session_get_layer(const pi_session *s, int layer, int64_t first, int64_t n, void *to,
+                            pi_error *err);
+pi_status session_put_layer(pi_session *s, int layer, int64_t first, int64_t n, const void *from,
+                            int64_t n_stored, pi_error *err);
+/* The state of this machine's recurrent layers [plan.n_own_state]: session_end_load also sets the
+ * length to `length` >= first after positions from `first` on were put. */
+pi_status session_get_own_state(const pi_session *s, int64_t length, float *to, pi_error *err);
+pi_status session_end_load(pi_session *s, int64_t first, int64_t length, const float *state,
+                           pi_error *err);
 
 /* As pi_session_range_bytes and the functions after it. */
 size_t session_range_bytes(const pi_session *s, int64_t n_tokens);

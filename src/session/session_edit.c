@@ -59,10 +59,13 @@ static pi_status copy_state(pi_session *to, const pi_session *from, int64_t leng
 }
 
 pi_status session_copy(pi_session *to, const pi_session *from, int64_t length, pi_error *err) {
+    const session_ranks *ranks = to->host->ranks;
     pi_status status = check_copy(to, from, length, err);
+    if (status == PI_OK && ranks) status = ranks->copy(to, from, length, err);
     if (status != PI_OK) return status;
     for (int i = 0; i < to->host->model->hp.n_layer && to != from; i++)
-        if (!session_on_gpu(to, i)) copy_layer(to, from, i, (size_t)length);
+        if (!session_on_gpu(to, i) && to->kv.layers[i].held)
+            copy_layer(to, from, i, (size_t)length);
     if (to == from)
         recurrent_rewind(&to->state, length);
     else
@@ -118,7 +121,8 @@ static void move_heads(void *arg, int ith, int nth) {
     int64_t mine = pool_take(h->pool, 1);
     for (int layer = 0; layer < h->model->hp.n_layer; layer++) {
         const kv_layer *l = &kv->layers[layer];
-        int64_t n_pieces = session_on_gpu(r->session, layer) ? 0 : kv_layer_pieces(l);
+        bool here = l->held && !session_on_gpu(r->session, layer);
+        int64_t n_pieces = here ? kv_layer_pieces(l) : 0;
         for (; mine < before + n_pieces; mine = pool_take(h->pool, 1)) {
             const kv_piece p = kv_layer_piece(l, (int32_t)(mine - before));
             uint8_t *rows = kv_cache_row(kv, layer, p.part, p.head, r->first);
@@ -215,8 +219,9 @@ static pi_status check_remove(const pi_session *s, int64_t first, int64_t end, p
 pi_status session_remove(pi_session *s, int64_t first, int64_t end, pi_error *err) {
     const session_host *h = s->host;
     pi_status status = check_remove(s, first, end < 0 ? s->length : end, err);
-    if (status != PI_OK) return status;
     if (end < 0) end = s->length;
+    if (status == PI_OK && h->ranks) status = h->ranks->remove(s, first, end, err);
+    if (status != PI_OK) return status;
     removal r = {.session = s, .first = first, .end = end, .n = s->length - end};
     if (r.n > 0 && first < end) {
         status = allocate(&r, err);

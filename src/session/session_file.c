@@ -135,8 +135,12 @@ static uint64_t token_bytes(const pi_session *s) {
     return sum;
 }
 
+/* Of the recurrent layers of all machines. */
 static uint64_t state_bytes(const pi_session *s) {
-    return (uint64_t)s->state.n_floats * sizeof(float);
+    const model *m = s->host->model;
+    uint64_t n = 0;
+    for (int i = 0; i < m->hp.n_layer; i++) n += (uint64_t)model_state(&m->hp, &m->layers[i].hp);
+    return n * sizeof(float);
 }
 
 static session_shape shape_of(const pi_session *s) {
@@ -250,11 +254,63 @@ static pi_status write_device_layer(payload *p, const pi_session *s, int layer, 
     return status;
 }
 
+/* A layer of another machine. */
+static pi_status write_distant_layer(payload *p, const pi_session *s, int layer, positions at,
+                                     pi_error *err) {
+    size_t n_bytes = (size_t)at.n * kv_layer_bytes(&s->kv.layers[layer]);
+    if (n_bytes == 0) return PI_OK;
+    void *rows = mem_alloc(n_bytes);
+    if (!rows) return error_nomem(err, n_bytes, "a layer of the KV cache");
+    pi_status status = s->host->ranks->get(s, layer, at.first, at.n, rows, err);
+    if (status == PI_OK) status = payload_write(p, rows, n_bytes, err);
+    mem_free(rows);
+    return status;
+}
+
 static pi_status write_cache(payload *p, const pi_session *s, positions at, pi_error *err) {
     pi_status status = PI_OK;
-    for (int i = 0; i < s->host->model->hp.n_layer && status == PI_OK; i++)
-        status = session_on_gpu(s, i) ? write_device_layer(p, s, i, at, err)
-                                      : write_layer(p, s, i, at, err);
+    for (int i = 0; i < s->host->model->hp.n_layer && status == PI_OK; i++) {
+        if (!plan_owns(s->host->plan, i))
+            status = write_distant_layer(p, s, i, at, err);
+        else
+            status = session_on_gpu(s, i) ? write_device_layer(p, s, i, at, err)
+                                          : write_layer(p, s, i, at, err);
+    }
+    return status;
+}
+
+pi_status session_get_layer(const pi_session *s, int layer, int64_t first, int64_t n, void *to,
+                            pi_error *err) {
+    payload p = {.unhashed = true, .memory = to};
+    const positions at = {first, n};
+    return session_on_gpu(s, layer) ? write_device_layer(&p, s, layer, at, err)
+                                    : write_layer(&p, s, layer, at, err);
+}
+
+pi_status session_get_own_state(const pi_session *s, int64_t length, float *to, pi_error *err) {
+    const float *state = recurrent_at(&s->state, length);
+    size_t n = (size_t)s->host->plan->n_own_state;
+    if (n == 0 || !state) return PI_OK;
+    pi_status status = s->host->gpus->read_state(s, state, err);
+    if (status == PI_OK) memcpy(to, state, n * sizeof *to);
+    return status;
+}
+
+/* The state of all machines' recurrent layers after `length` >= 1 tokens: [state_bytes]. */
+static pi_status get_state(const pi_session *s, int64_t length, float *to, pi_error *err) {
+    pi_status status = session_get_own_state(s, length, to, err);
+    if (status != PI_OK || !s->host->ranks || s->state.n_floats == 0) return status;
+    return s->host->ranks->get_state(s, length, to + s->host->plan->n_own_state, err);
+}
+
+static pi_status write_state(payload *p, const pi_session *s, int64_t length, pi_error *err) {
+    size_t n_bytes = (size_t)state_bytes(s);
+    if (n_bytes == 0) return PI_OK;
+    float *state = mem_alloc(n_bytes);
+    if (!state) return error_nomem(err, n_bytes, "the state of recurrent layers");
+    pi_status status = get_state(s, length, state, err);
+    if (status == PI_OK) status = payload_write(p, state, n_bytes, err);
+    mem_free(state);
     return status;
 }
 
@@ -263,9 +319,7 @@ static pi_status write_payload(payload *p, const pi_session *s, const int32_t *t
                                uint8_t header[SESSION_HEADER_BYTES], pi_error *err) {
     pi_status status = payload_write(p, tokens, (size_t)n * sizeof *tokens, err);
     if (status == PI_OK) status = write_cache(p, s, (positions){.n = n}, err);
-    const float *state = recurrent_at(&s->state, n);
-    if (status == PI_OK && state) status = s->host->gpus->read_state(s, state, err);
-    if (status == PI_OK && state) status = payload_write(p, state, (size_t)state_bytes(s), err);
+    if (status == PI_OK) status = write_state(p, s, n, err);
     if (status != PI_OK) return status;
     if (p->n_word) session_hash_add(&p->hash, p->word, p->n_word);
     session_shape shape = shape_of(s);
@@ -369,17 +423,56 @@ static pi_status read_device_layer(pi_session *s, int layer, positions at, const
     return status;
 }
 
+pi_status session_put_layer(pi_session *s, int layer, int64_t first, int64_t n, const void *from,
+                            int64_t n_stored, pi_error *err) {
+    const positions at = {first, n};
+    if (session_on_gpu(s, layer)) return read_device_layer(s, layer, at, from, n_stored, err);
+    read_layer(s, layer, at, from, n_stored);
+    return PI_OK;
+}
+
 static pi_status read_cache(pi_session *s, positions at, const uint8_t *from, int64_t n_stored,
                             pi_error *err) {
     const model *m = s->host->model;
+    const session_ranks *ranks = s->host->ranks;
     pi_status status = PI_OK;
     for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++) {
-        if (session_on_gpu(s, i))
-            status = read_device_layer(s, i, at, from, n_stored, err);
-        else
-            read_layer(s, i, at, from, n_stored);
+        if (s->kv.layers[i].held)
+            status = session_put_layer(s, i, at.first, at.n, from, n_stored, err);
+        if (status == PI_OK && ranks && kv_layer_bytes(&s->kv.layers[i]) > 0)
+            status = ranks->put(s, i, at.first, at.n, from, n_stored, err);
         from += (size_t)n_stored * kv_layer_bytes(&s->kv.layers[i]);
     }
+    return status;
+}
+
+pi_status session_end_load(pi_session *s, int64_t first, int64_t length, const float *state,
+                           pi_error *err) {
+    float *own = recurrent_replace(&s->state, length);
+    size_t n_bytes = (size_t)s->host->plan->n_own_state * sizeof *own;
+    pi_status status = PI_OK;
+    if (own && state && n_bytes > 0) {
+        memcpy(own, state, n_bytes);
+        status = s->host->gpus->write_state(s, own, err);
+    }
+    session_keys_changed(s, first);
+    if (status != PI_OK) recurrent_rewind(&s->state, 0);
+    s->length = status == PI_OK ? length : 0;
+    return status;
+}
+
+/* Ends loading on all machines; `status` is that of reading the cache. After an error the session
+ * is empty. */
+static pi_status end_load(pi_session *s, int64_t first, int64_t length, const float *state,
+                          pi_status status, pi_error *err) {
+    const session_ranks *ranks = s->host->ranks;
+    if (status == PI_OK) status = session_end_load(s, first, length, state, err);
+    if (status == PI_OK && ranks)
+        status = ranks->put_state(s, first, length,
+                                  state ? state + s->host->plan->n_own_state : NULL, err);
+    if (status == PI_OK) return PI_OK;
+    (void)session_end_load(s, 0, 0, NULL, NULL);
+    if (ranks) (void)ranks->put_state(s, 0, 0, NULL, NULL);
     return status;
 }
 
@@ -400,12 +493,17 @@ static pi_status load_bytes(pi_session *s, const uint8_t *data, size_t n_bytes, 
                          name, (int)view.n_tokens, (long long)n);
     for (int32_t i = 0; i < n; i++) tokens[i] = token_at(&view, i);
     status = read_cache(s, (positions){.n = n}, view.cache, view.n_tokens, err);
-    float *state = recurrent_replace(&s->state, n);
-    if (state) memcpy(state, view.state, (size_t)shape.state_bytes);
-    if (state && status == PI_OK) status = s->host->gpus->write_state(s, state, err);
-    session_keys_changed(s, 0);
-    if (status != PI_OK) recurrent_rewind(&s->state, 0);
-    s->length = status == PI_OK ? n : 0;
+    float *state = NULL; /* aligned, unlike the file's */
+    size_t n_state = (size_t)shape.state_bytes;
+    if (n_state > 0 && status == PI_OK) {
+        state = mem_alloc(n_state);
+        if (state)
+            memcpy(state, view.state, n_state);
+        else
+            status = error_nomem(err, n_state, "the state of recurrent layers");
+    }
+    status = end_load(s, 0, n, state, status, err);
+    mem_free(state);
     if (s->tokens) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
     *n_tokens = s->length;
     return status;
@@ -474,10 +572,7 @@ pi_status session_get_recurrent(const pi_session *s, int64_t length, void *data,
                            "cannot save: recurrent layers have no snapshot after %lld tokens",
                            (long long)length);
     if (status != PI_OK || s->state.n_floats == 0) return status;
-    const float *state = recurrent_at(&s->state, length);
-    status = s->host->gpus->read_state(s, state, err);
-    if (status == PI_OK) memcpy(data, state, (size_t)state_bytes(s));
-    return status;
+    return get_state(s, length, data, err);
 }
 
 pi_status session_put_ranges(pi_session *s, int64_t first, const pi_session_range *ranges,
@@ -503,12 +598,7 @@ pi_status session_put_ranges(pi_session *s, int64_t first, const pi_session_rang
         status = read_cache(s, (positions){at, n_range}, ranges[i].data, n_range, err);
         at += n_range;
     }
-    float *state = s->state.n_floats ? recurrent_replace(&s->state, first + n) : NULL;
-    if (state) memcpy(state, recurrent, (size_t)state_bytes(s));
-    if (state && status == PI_OK) status = s->host->gpus->write_state(s, state, err);
-    session_keys_changed(s, first);
-    if (status != PI_OK) recurrent_rewind(&s->state, 0);
-    s->length = status == PI_OK ? first + n : 0;
+    status = end_load(s, first, first + n, recurrent, status, err);
     if (s->tokens && status == PI_OK) memcpy(s->tokens + first, tokens, (size_t)n * sizeof *tokens);
     return status;
 }

@@ -212,7 +212,7 @@ static void attend_positions(const cpu_exec *c, const attn_layer *a, const attn_
                              thread_scratch *ts, cpu_attn *args) {
     const int64_t pos = t->item->pos + t->token0;
     const bool all = plan_blocks_all(&a->args->blocks, t->item->n_tokens, pos);
-    const int32_t *list = all ? NULL : block_list_of(t->item, t->token0);
+    const int32_t *list = all ? NULL : cpu_exec_block_list(t->item, t->token0);
     const uint8_t *rows = args->k;
     const size_t row = args->k_stride;
     uint8_t *together = (uint8_t *)ts->latent.rows;

@@ -22,7 +22,6 @@ typedef struct attn_layer {
  * attends to every block whose score is not BLOCK_LEFT_OUT; with a list [n_list] to the positions
  * in it. */
 float *block_scores_of(const ubatch_item *item, int token, int head);
-int32_t *block_list_of(const ubatch_item *item, int token);
 #define BLOCK_LEFT_OUT (-INFINITY)
 /* Leaves out all but the `top` best of n > top blocks; among equal scores the first stay. */
 void block_scores_keep_best(float *score, int64_t n, const plan_blocks *b);

@@ -50,7 +50,7 @@ float *block_scores_of(const ubatch_item *item, int token, int head) {
     return b->data + ((int64_t)token * b->n_heads + head) * (b->n_blocks + b->n_list);
 }
 
-int32_t *block_list_of(const ubatch_item *item, int token) {
+int32_t *cpu_exec_block_list(const ubatch_item *item, int token) {
     return (int32_t *)(block_scores_of(item, token, 0) + item->session->blocks.n_blocks);
 }
 
@@ -281,7 +281,7 @@ void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *bl
         float *score = block_scores_of(item, (int)row - item->row, (int)(i % n_choices));
         const int64_t n = c->ubatch.positions[row] / blocks->size + 1;
         if (item->session->blocks.n_list > 0)
-            list_best(score, n, block_list_of(item, (int)row - item->row), blocks->top);
+            list_best(score, n, cpu_exec_block_list(item, (int)row - item->row), blocks->top);
         else
             block_scores_keep_best(score, n, blocks);
     }

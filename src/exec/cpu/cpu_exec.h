@@ -64,6 +64,7 @@ enum { CPU_EXEC_NO_LAYER = -2 }; /* -1: steps before and after the layers */
 
 /* cpu_vector.c */
 void cpu_exec_embed(cpu_exec *c);
+void cpu_exec_angles(cpu_exec *c);
 void cpu_exec_embed_layers(cpu_exec *c, const plan_step *s, const args_norm *a);
 void cpu_exec_norm(cpu_exec *c, const plan_step *s, const args_norm *a);
 void cpu_exec_head_norm(cpu_exec *c, const plan_step *s, const args_norm *a);
@@ -150,6 +151,8 @@ bool block_scores_layout(const model_hparams *hp, int32_t attn_blocks, int n_bat
 pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t attn_blocks,
                               int n_batch, int64_t n_ctx, pi_error *err);
 void block_scores_free(block_scores *b); /* *b may be zeroed */
+/* The positions that a token attends to [n_list], if the session has lists. */
+int32_t *cpu_exec_block_list(const ubatch_item *item, int token);
 /* Fills in all fields but `data`; n_bytes is 0 if no bounds are needed. False: the size
  * overflows. */
 bool key_bounds_layout(const model *m, int32_t attn_blocks, int64_t n_ctx, key_bounds *out);

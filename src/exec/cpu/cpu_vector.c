@@ -41,6 +41,11 @@ void cpu_exec_embed(cpu_exec *c) {
     }
 }
 
+void cpu_exec_angles(cpu_exec *c) {
+    for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;)
+        cpu_exec_fill_angles(c, row);
+}
+
 /* Adds a token's row of the table, in pieces of whole blocks of any type. */
 static void add_layer_row(cpu_exec *c, int64_t k, float *out) {
     enum { PIECE = 256 };

@@ -1,0 +1,471 @@
+/* api_cluster.c: contexts on several machines. For every context rank 0 sends its settings, and
+ * each other rank compares them with its own, measures, creates its part, and computes until rank 0
+ * destroys the context:
+ *
+ *   rank 0   START ----------> MEASURE ----------> LAYERS ----------> (commands of src/engine)
+ *   others         answer              answer             answer
+ *
+ * On all ranks the measurement is a decode step of some layers, which are created for it. */
+#include "api_cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster.h"
+#include "cpu_topology.h"
+#include "log.h"
+#include "median.h"
+#include "mem.h"
+#include "memory_room.h"
+#include "option_types.h"
+#include "place_ranks.h"
+#include "session_file.h"
+
+enum { SETTINGS_BYTES = 2048, KERNELS_BYTES = 16 };
+
+struct pi_cluster {
+    cluster *ranks;
+    pi_cluster_options options;
+    char settings[SETTINGS_BYTES];
+};
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+pi_cluster_options pi_cluster_default_options(void) {
+    return (pi_cluster_options){.timeout = 30};
+}
+
+static void lost(void *user, const char *why) {
+    const pi_cluster *c = user;
+    if (c->options.lost) c->options.lost(c->options.user, why);
+}
+
+static void give_up(void *user, const char *why) {
+    const pi_cluster *c = user;
+    if (c->options.give_up) c->options.give_up(c->options.user, why);
+}
+
+pi_status pi_cluster_open(const pi_cluster_options *options, pi_cluster **out, pi_error *err) {
+    *out = NULL;
+    pi_cluster *c = mem_calloc(1, sizeof *c);
+    if (!c) return error_nomem(err, sizeof *c, "cluster");
+    c->options = options ? *options : pi_cluster_default_options();
+    if (c->options.settings) snprintf(c->settings, sizeof c->settings, "%s", c->options.settings);
+    const cluster_transport_options transport = {
+        .timeout = c->options.timeout, .lost = lost, .give_up = give_up, .user = c};
+    pi_status status = cluster_open_mpi(&transport, &c->ranks, err);
+    if (status == PI_OK)
+        *out = c;
+    else
+        mem_free(c);
+    return status;
+}
+
+int32_t pi_cluster_rank(const pi_cluster *c) {
+    return cluster_rank(c->ranks);
+}
+int32_t pi_cluster_size(const pi_cluster *c) {
+    return cluster_ranks(c->ranks);
+}
+void pi_cluster_fail(pi_cluster *c) {
+    cluster_fail(c->ranks);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+typedef enum work_op { WORK_START = 100, WORK_MEASURE, WORK_LAYERS, WORK_CLOSE } work_op;
+
+/* Everything that results depend on. */
+typedef struct work_start {
+    uint32_t op;
+    char version[16];
+    uint64_t model, adapters; /* hashes */
+    char settings[SETTINGS_BYTES];
+    char kernels[KERNELS_BYTES];
+    int32_t n_batch, n_logits;
+    int32_t type_k, type_v;
+    int64_t n_positions;
+    float expert_slack;
+    int32_t mode, predict_head, attn_blocks;
+    bool few_only, set_threshold;
+    float max_loss, threshold;
+    uint64_t cache_bytes;
+} work_start;
+
+typedef struct work_layers {
+    uint32_t op;
+    int32_t end[CLUSTER_MAX_RANKS];
+} work_layers;
+
+typedef struct work_answer {
+    int32_t status;
+    char message[PI_ERROR_TEXT_MAX];
+    place_rank measured;
+} work_answer;
+
+static pi_status tell(cluster *ranks, const void *data, size_t n, pi_error *err) {
+    for (int rank = 1; rank < cluster_ranks(ranks); rank++) {
+        void *message;
+        pi_status status = cluster_reserve(ranks, n, &message, err);
+        if (status != PI_OK) return status;
+        memcpy(message, data, n);
+        status = cluster_send(ranks, rank, CLUSTER_COMMANDS, err);
+        if (status != PI_OK) return status;
+    }
+    return PI_OK;
+}
+
+/* The answers of all other ranks; the first error. measured: [ranks], NULL: not wanted. */
+static pi_status hear(cluster *ranks, place_rank *measured, pi_error *err) {
+    cluster_buffer b = {0};
+    pi_status first = PI_OK;
+    for (int rank = 1; rank < cluster_ranks(ranks); rank++) {
+        work_answer answer;
+        pi_error *why = first == PI_OK ? err : NULL;
+        pi_status status = cluster_receive(ranks, rank, CLUSTER_REPLIES, &b, why);
+        if (status == PI_OK && b.n != sizeof answer)
+            status = error_set(
+                why, PI_ERR_FORMAT,
+                "rank %d (%s) runs another version: install one release on all machines", rank,
+                cluster_host(ranks, rank));
+        if (status == PI_OK) {
+            memcpy(&answer, b.data, sizeof answer);
+            answer.message[sizeof answer.message - 1] = '\0';
+            if (answer.status != PI_OK)
+                status = cluster_name_rank(ranks, rank, (pi_status)answer.status, answer.message,
+                                           why);
+            if (measured) measured[rank] = answer.measured;
+        }
+        if (first == PI_OK) first = status;
+        if (cluster_failed(ranks)) break;
+    }
+    cluster_buffer_free(&b);
+    return first;
+}
+
+static pi_status answer(cluster *ranks, pi_status result, const pi_error *why,
+                        const place_rank *measured, pi_error *err) {
+    void *message;
+    pi_status status = cluster_reserve(ranks, sizeof(work_answer), &message, err);
+    if (status != PI_OK) return status;
+    work_answer *a = message;
+    memset(a, 0, sizeof *a);
+    a->status = (int32_t)result;
+    if (result != PI_OK) memcpy(a->message, why->message, sizeof a->message);
+    if (measured) a->measured = *measured;
+    return cluster_send(ranks, 0, CLUSTER_REPLIES, err);
+}
+
+void pi_cluster_close(pi_cluster *c) {
+    if (!c) return;
+    const work_start close = {.op = WORK_CLOSE};
+    if (cluster_rank(c->ranks) == 0 && !cluster_failed(c->ranks))
+        (void)tell(c->ranks, &close, sizeof close, NULL);
+    cluster_close(c->ranks);
+    mem_free(c);
+}
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+static void describe(const pi_cluster *c, const model *m, const engine_options *o,
+                     work_start *out) {
+    cpu_kernels kernels;
+    memset(out, 0, sizeof *out);
+    out->op = WORK_START;
+    snprintf(out->version, sizeof out->version, "%s", pi_version());
+    out->model = session_model_hash(m);
+    out->adapters = m->adapters_hash;
+    memcpy(out->settings, c->settings, sizeof out->settings);
+    if (cpu_kernels_get(o->tier, &kernels))
+        snprintf(out->kernels, sizeof out->kernels, "%s", kernels.name);
+    out->n_batch = o->n_batch;
+    out->n_logits = o->n_logits;
+    out->type_k = (int32_t)o->type_k;
+    out->type_v = (int32_t)o->type_v;
+    out->n_positions = o->n_positions;
+    out->expert_slack = o->expert_slack;
+    out->mode = (int32_t)o->plan.mode;
+    out->predict_head = (int32_t)o->plan.predict_head;
+    out->attn_blocks = o->plan.attn_blocks;
+    out->few_only = o->plan.few_only;
+    out->set_threshold = o->plan.set_threshold;
+    out->max_loss = o->plan.max_loss;
+    out->threshold = o->plan.threshold;
+    out->cache_bytes = o->plan.cache_bytes;
+}
+
+static void take_over(const work_start *k, engine_options *o) {
+    o->n_batch = k->n_batch;
+    o->n_logits = k->n_logits;
+    o->type_k = (quant_type)k->type_k;
+    o->type_v = (quant_type)k->type_v;
+    o->n_positions = k->n_positions;
+    o->expert_slack = k->expert_slack;
+    o->plan.mode = (pi_mode)k->mode;
+    o->plan.predict_head = (pi_head)k->predict_head;
+    o->plan.attn_blocks = k->attn_blocks;
+    o->plan.few_only = k->few_only;
+    o->plan.set_threshold = k->set_threshold;
+    o->plan.max_loss = k->max_loss;
+    o->plan.threshold = k->threshold;
+    o->plan.cache_bytes = k->cache_bytes;
+}
+
+/* The first line of two texts that differs. */
+static bool differing_line(const char *a, const char *b, int *at) {
+    int line = 0;
+    for (int i = 0;; i++) {
+        if (a[i] != b[i]) {
+            *at = line;
+            return true;
+        }
+        if (!a[i]) return false;
+        if (a[i] == '\n') line = i + 1;
+    }
+}
+
+static pi_status compare(const work_start *own, const work_start *first, pi_error *err) {
+    int at;
+    if (strcmp(own->version, first->version) != 0)
+        return error_set(err, PI_ERR_UNSUPPORTED, "version %s, rank 0 has %s: install one release",
+                         own->version, first->version);
+    if (own->model != first->model)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "another model file than on rank 0: copy that file, or name it");
+    if (differing_line(own->settings, first->settings, &at))
+        return error_set(err, PI_ERR_ARG, "other options than on rank 0: %.*s instead of %.*s",
+                         (int)strcspn(own->settings + at, "\n"), own->settings + at,
+                         (int)strcspn(first->settings + at, "\n"), first->settings + at);
+    if (own->adapters != first->adapters)
+        return error_set(err, PI_ERR_UNSUPPORTED, "other adapters than on rank 0");
+    if (strcmp(own->kernels, first->kernels) != 0)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "%s kernels, rank 0 has %s: choose kernels that all machines have",
+                         own->kernels, first->kernels);
+    return PI_OK;
+}
+
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+/* Layers whose weights are large compared with the last-level cache, from the last one backwards.
+ */
+static int first_measured(const model *m) {
+    uint64_t enough = 2 * cpu_last_cache();
+    int first = m->hp.n_layer - 1;
+    while (first > 1 && place_layer_bytes(m, first, m->hp.n_layer, true) < enough) first--;
+    return first > 0 ? first : 0;
+}
+
+static pi_status time_layers(const model *m, const engine_options *o, int first, double *seconds,
+                             pi_error *err) {
+    enum { ROUNDS = 9, WARM_UP = 2 };
+    double times[ROUNDS], ignored;
+    engine_options options = *o;
+    engine_context *c = NULL;
+    pi_session *s = NULL;
+    options.plan.first_layer = first;
+    options.plan.end_layer = m->hp.n_layer;
+    options.ram_budget = 0;
+    pi_status status = engine_context_create(m, &options, &c, err);
+    if (status == PI_OK) status = engine_session_create(c, 1, &s, err);
+    for (int i = 0; i < WARM_UP && status == PI_OK; i++)
+        status = engine_time_layers(c, s, &ignored, err);
+    for (int i = 0; i < ROUNDS && status == PI_OK; i++)
+        status = engine_time_layers(c, s, &times[i], err);
+    if (status == PI_OK) *seconds = median_of(times, ROUNDS);
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+    return status;
+}
+
+/* What this rank can do. Ranks on one machine share its memory. */
+static pi_status measure(const cluster *ranks, const model *m, const engine_options *o,
+                         place_rank *out, pi_error *err) {
+    int first = first_measured(m), n_here = 0;
+    double seconds = 0;
+    for (int i = 0; i < cluster_ranks(ranks); i++)
+        n_here += strcmp(cluster_host(ranks, i), cluster_host(ranks, cluster_rank(ranks))) == 0;
+    pi_status status = time_layers(m, o, first, &seconds, err);
+    uint64_t room = memory_room();
+    *out = (place_rank){
+        .seconds_per_byte = seconds / (double)place_layer_bytes(m, first, m->hp.n_layer, true),
+        .memory = room == UINT64_MAX ? room : room / 12 * 11 / (uint64_t)n_here};
+    if (o->ram_budget > 0 && o->ram_budget < out->memory) out->memory = o->ram_budget;
+    return status;
+}
+
+/* ---- rank 0 ---------------------------------------------------------------------------------- */
+
+static pi_status divide(pi_context *c, pi_cluster *group, pi_error *err) {
+    const model *m = c->model->weights;
+    const int n = cluster_ranks(group->ranks);
+    const work_start ask = {.op = WORK_MEASURE};
+    place_rank measured[CLUSTER_MAX_RANKS] = {{0}};
+    if (group->options.n_split > 0) {
+        place_ranks_split(m->hp.n_layer, group->options.split, n, c->stages.end);
+        return PI_OK;
+    }
+    pi_status status = tell(group->ranks, &ask, sizeof ask, err);
+    if (status == PI_OK) status = measure(group->ranks, m, &c->options, &measured[0], err);
+    if (status == PI_OK) status = hear(group->ranks, measured, err);
+    if (status != PI_OK) return status;
+    place_ranks_solve(m, measured, n, c->stages.end);
+    for (int i = 0; i < n; i++)
+        c->predicted[i] = place_rank_seconds(m, &measured[i], i > 0 ? c->stages.end[i - 1] : 0,
+                                             c->stages.end[i]);
+    return PI_OK;
+}
+
+/* The layers of this rank. */
+static void set_layers(pi_context *c, const pi_cluster *group) {
+    int rank = cluster_rank(group->ranks);
+    c->stages.cluster = group->ranks;
+    c->options.stages = &c->stages;
+    c->options.plan.first_layer = rank > 0 ? c->stages.end[rank - 1] : 0;
+    c->options.plan.end_layer = c->stages.end[rank];
+}
+
+static pi_status begin(pi_context *c, pi_cluster *group, pi_error *err) {
+    const model *m = c->model->weights;
+    const int n = cluster_ranks(group->ranks);
+    work_start start;
+    work_layers layers = {.op = WORK_LAYERS};
+    if (n > m->hp.n_layer)
+        return error_set(err, PI_ERR_ARG,
+                         "%d ranks for %d layers: start at most one for each layer", n,
+                         m->hp.n_layer);
+    if (group->options.n_split > 0 && group->options.n_split != n)
+        return error_set(err, PI_ERR_ARG,
+                         "%d proportions of layers for %d ranks: give one for each",
+                         group->options.n_split, n);
+    if (c->options.plan.cache_bytes == 0) c->options.plan.cache_bytes = cpu_last_cache();
+    describe(group, m, &c->options, &start);
+    pi_status status = tell(group->ranks, &start, sizeof start, err);
+    if (status == PI_OK) status = hear(group->ranks, NULL, err);
+    if (status == PI_OK) status = divide(c, group, err);
+    if (status != PI_OK) return status;
+    for (int i = 0; i < n; i++) layers.end[i] = c->stages.end[i];
+    set_layers(c, group);
+    return tell(group->ranks, &layers, sizeof layers, err);
+}
+
+/* After an error the other ranks are at an unknown point: the cluster ends. */
+pi_status api_cluster_begin(pi_context *c, pi_cluster *group, pi_error *err) {
+    pi_status status = begin(c, group, err);
+    c->cluster = group;
+    if (status != PI_OK) cluster_fail(group->ranks);
+    return status;
+}
+
+pi_status api_cluster_end(pi_context *c, pi_error *err) {
+    pi_status status = hear(c->cluster->ranks, NULL, err);
+    if (status != PI_OK) cluster_fail(c->cluster->ranks);
+    return status;
+}
+
+/* ---- other ranks ----------------------------------------------------------------------------- */
+
+/* Creates this rank's part of a context and computes until rank 0 destroys it. */
+static pi_status work_on(pi_cluster *group, pi_context *c, const pi_context_options *o,
+                         const work_layers *layers, pi_error *err) {
+    pi_error why;
+    for (int i = 0; i < cluster_ranks(group->ranks); i++) c->stages.end[i] = layers->end[i];
+    set_layers(c, group);
+    pi_status made = api_place(c, o, &why);
+    pi_status status = answer(group->ranks, made, &why, NULL, err);
+    if (status == PI_OK && made == PI_OK) status = engine_work(c->engine, err);
+    api_close(c);
+    return status;
+}
+
+static pi_status next_command(cluster *ranks, cluster_buffer *b, uint32_t *op, pi_error *err) {
+    pi_status status = cluster_receive(ranks, 0, CLUSTER_COMMANDS, b, err);
+    if (status != PI_OK) return status;
+    if (b->n < sizeof *op) return error_set(err, PI_ERR_FORMAT, "a command has a wrong size");
+    memcpy(op, b->data, sizeof *op);
+    return PI_OK;
+}
+
+static pi_status obey(pi_cluster *group, const pi_model *opened, const pi_context_options *o,
+                      const work_start *first, cluster_buffer *b, pi_error *err) {
+    pi_context c = {.model = opened};
+    const model *m = opened->weights;
+    work_start own;
+    place_rank measured;
+    uint32_t op = 0;
+    pi_error why;
+    pi_status result = option_engine(m, o, &c.options, &why);
+    if (result == PI_OK) {
+        option_apply_tuning(m, o, &c.options);
+        describe(group, m, &c.options, &own);
+        result = compare(&own, first, &why);
+        take_over(first, &c.options);
+    }
+    pi_status status = answer(group->ranks, result, &why, NULL, err);
+    if (status == PI_OK) status = next_command(group->ranks, b, &op, err);
+    if (status == PI_OK && op == WORK_MEASURE) {
+        result = measure(group->ranks, m, &c.options, &measured, &why);
+        status = answer(group->ranks, result, &why, &measured, err);
+        if (status == PI_OK) status = next_command(group->ranks, b, &op, err);
+    }
+    if (status != PI_OK || op == WORK_CLOSE) return status;
+    if (op != WORK_LAYERS || b->n != sizeof(work_layers))
+        return error_set(err, PI_ERR_FORMAT, "a command of rank 0 has a wrong size");
+    work_layers layers;
+    memcpy(&layers, b->data, sizeof layers);
+    return work_on(group, &c, o, &layers, err);
+}
+
+pi_status pi_cluster_work(pi_cluster *group, const pi_model *opened,
+                          const pi_context_options *options, pi_error *err) {
+    pi_context_options o = *options;
+    cluster_buffer b = {0};
+    pi_status status;
+    o.max_batch = 0; /* ubatches are rank 0's */
+    for (;;) {
+        uint32_t op = 0;
+        work_start first;
+        status = next_command(group->ranks, &b, &op, err);
+        if (status != PI_OK || op == WORK_CLOSE) break;
+        if (op != WORK_START) continue; /* the end of a context that was not created here */
+        if (b.n != sizeof first) {
+            status = error_set(err, PI_ERR_FORMAT, "rank 0 runs another version");
+            break;
+        }
+        memcpy(&first, b.data, sizeof first);
+        status = obey(group, opened, &o, &first, &b, err);
+        if (status != PI_OK) break;
+    }
+    cluster_buffer_free(&b);
+    if (status != PI_OK) cluster_fail(group->ranks);
+    return status;
+}
+
+/* ---- queries --------------------------------------------------------------------------------- */
+
+int32_t pi_context_ranks(const pi_context *c) {
+    return c->cluster ? cluster_ranks(c->cluster->ranks) : 1;
+}
+
+pi_status pi_context_get_ranks(pi_context *c, pi_rank *out, pi_error *err) {
+    engine_rank_usage usage[CLUSTER_MAX_RANKS];
+    const model *m = c->model->weights;
+    if (!c->cluster) return error_set(err, PI_ERR_ARG, "the context has no cluster");
+    pi_status status = engine_get_ranks(c->engine, usage, err);
+    if (status != PI_OK) return status;
+    for (int i = 0; i < cluster_ranks(c->cluster->ranks); i++) {
+        int first = i > 0 ? c->stages.end[i - 1] : 0, end = c->stages.end[i];
+        out[i] = (pi_rank){.host = cluster_host(c->cluster->ranks, i),
+                           .first_layer = first,
+                           .end_layer = end,
+                           .weight_bytes = place_layer_bytes(m, first, end, false) +
+                                           (i == 0 ? place_global_bytes(m, false) : 0),
+                           .predicted_seconds = c->predicted[i],
+                           .computing = usage[i].computing,
+                           .waiting = usage[i].waiting,
+                           .sending = usage[i].sending,
+                           .sent_bytes = usage[i].sent_bytes,
+                           .ubatches = usage[i].ubatches};
+    }
+    return PI_OK;
+}

@@ -1,0 +1,436 @@
+/* mpi_transport.c: the transport over MPI (cluster_transport.h); the only file that is linked with
+ * MPI. It is a separate shared object.
+ *
+ * MPI calls of both threads, the program's and the one that watches the ranks, are made under a
+ * lock. Sends copy the message into a slot and do not wait. A wait polls: at first without pause,
+ * since the next activations arrive within a step's time, later with short sleeps.
+ *
+ * Long messages only advance while somebody calls MPI: the watching thread does, while the
+ * program's thread computes.
+ *
+ * Rank 0 exchanges a byte with every other rank each second. A rank that was not heard of for
+ * `timeout` seconds is lost, and so is one whose connection broke. */
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cluster_transport.h"
+
+enum {
+    MAX_RANKS = 1024, /* of watched ranks; the program allows fewer */
+    SLOTS = 16,       /* messages under way */
+    BEAT_MS = 100,    /* between two looks at the ranks */
+    BEATS_A_SECOND = 1000 / BEAT_MS,
+    SLEEP_NS = 30000,
+    LONG_BYTES = 4096, /* of a message that is not sent at once */
+    ADVANCE_NS = 200000
+};
+#define SPIN_SECONDS 0.02
+
+typedef struct slot {
+    char *data;
+    size_t capacity;
+    MPI_Request request; /* MPI_REQUEST_NULL: free */
+} slot;
+
+typedef struct watched {
+    double heard; /* time */
+    MPI_Request receive, send;
+    char in, out;
+} watched;
+
+static struct {
+    cluster_transport_options options;
+    MPI_Comm messages, beats;
+    int rank, n_ranks;
+    char (*hosts)[MPI_MAX_PROCESSOR_NAME];
+    slot slots[SLOTS];
+    int reserved; /* slot of the reserved message */
+    size_t n_reserved;
+    MPI_Message found; /* by wait */
+    size_t n_found;
+
+    pthread_mutex_t lock; /* of calls of MPI */
+    pthread_mutex_t wake; /* of the next two, and of `failure` */
+    pthread_cond_t began; /* a long message is under way */
+    bool long_message;
+    pthread_t watcher;
+    watched *peers; /* [n_ranks] */
+    volatile int closing;
+    volatile int failed;
+    char failure[512]; /* written once, before `failed` */
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER,
+           .wake = PTHREAD_MUTEX_INITIALIZER,
+           .began = PTHREAD_COND_INITIALIZER};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fail(int rank, const char *what) {
+    pthread_mutex_lock(&state.wake);
+    if (!state.failed) {
+        snprintf(state.failure, sizeof state.failure, "rank %d (%s) is lost: %s", rank,
+                 rank >= 0 && rank < state.n_ranks ? state.hosts[rank] : "?", what);
+        __sync_synchronize();
+        state.failed = 1;
+    }
+    pthread_mutex_unlock(&state.wake);
+}
+
+static void fail_mpi(int rank, int code) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+    MPI_Error_string(code, text, &n);
+    for (char *p = text; *p; p++)
+        if (*p == '\n') *p = ' ';
+    fail(rank, text);
+}
+
+/* ---- watching -------------------------------------------------------------------------------- */
+
+static void end_by_alarm(int number) {
+    (void)number;
+    _exit(1);
+}
+
+/* Ends all ranks. MPI may not reach them any more, so this one ends in any case. */
+static void end_all(void) {
+    signal(SIGALRM, end_by_alarm);
+    alarm(CLUSTER_GRACE);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    _exit(1);
+}
+
+static bool is_watched(int peer) {
+    return peer != state.rank && (state.rank == 0 || peer == 0);
+}
+
+/* Takes the lock; false: another thread has it, and `until` has passed. MPI itself may wait for a
+ * process that was stopped, in memory that both share. */
+static bool lock_until(double until) {
+    const struct timespec moment = {.tv_nsec = ADVANCE_NS};
+    while (pthread_mutex_trylock(&state.lock) != 0) {
+        if (now() > until || state.closing) return false;
+        nanosleep(&moment, NULL);
+    }
+    return true;
+}
+
+/* One look at a rank; returns MPI's error. */
+static int look_at(int peer, bool beat, double until) {
+    watched *w = &state.peers[peer];
+    int done = 0, code = MPI_SUCCESS;
+    if (!lock_until(until)) return MPI_SUCCESS;
+    if (w->receive == MPI_REQUEST_NULL)
+        code = MPI_Irecv(&w->in, 1, MPI_CHAR, peer, 0, state.beats, &w->receive);
+    if (code == MPI_SUCCESS) code = MPI_Test(&w->receive, &done, MPI_STATUS_IGNORE);
+    if (done) w->heard = now();
+    if (code == MPI_SUCCESS && w->send != MPI_REQUEST_NULL)
+        code = MPI_Test(&w->send, &done, MPI_STATUS_IGNORE);
+    if (code == MPI_SUCCESS && beat && w->send == MPI_REQUEST_NULL)
+        code = MPI_Isend(&w->out, 1, MPI_CHAR, peer, 0, state.beats, &w->send);
+    pthread_mutex_unlock(&state.lock);
+    return code;
+}
+
+/* Advances long messages; false: there are none. */
+static bool advance(double until) {
+    bool any = false;
+    if (!lock_until(until)) return true;
+    for (int i = 0; i < SLOTS; i++) {
+        int flag = 1; /* requests stay as they are: find_slot tests them */
+        if (state.slots[i].request != MPI_REQUEST_NULL)
+            MPI_Request_get_status(state.slots[i].request, &flag, MPI_STATUS_IGNORE);
+        any = any || !flag;
+    }
+    pthread_mutex_unlock(&state.lock);
+    return any;
+}
+
+/* Until the next beat: sleeps, or advances long messages. */
+static void pass_time(double until) {
+    const struct timespec step = {.tv_nsec = ADVANCE_NS};
+    struct timespec end;
+    double left = until - now();
+    bool began = false;
+    if (left <= 0) return;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += (long)(left * 1e9);
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&state.wake);
+    while (!state.long_message && !state.closing)
+        if (pthread_cond_timedwait(&state.began, &state.wake, &end) != 0) break;
+    began = state.long_message;
+    state.long_message = false;
+    pthread_mutex_unlock(&state.wake);
+    while (began && now() < until && !state.closing) {
+        began = advance(until);
+        nanosleep(&step, NULL);
+    }
+}
+
+/* Tells the program, and ends the process if it does not leave. */
+static void end_soon(void) {
+    const struct timespec pause = {.tv_nsec = BEAT_MS * 1000000L};
+    state.options.lost(state.options.user, state.failure);
+    for (int i = 0; i < CLUSTER_GRACE * BEATS_A_SECOND && !state.closing; i++)
+        nanosleep(&pause, NULL);
+    if (state.closing) return;
+    state.options.give_up(state.options.user, state.failure);
+    end_all();
+}
+
+static void *watch(void *unused) {
+    (void)unused;
+    double last = now();
+    for (int round = 0; !state.closing && !state.failed; round++) {
+        double until = now() + 1.0 / BEATS_A_SECOND;
+        while (now() < until && !state.closing) pass_time(until);
+        double time = now();
+        /* This process was stopped meanwhile: the others get the time to be heard again. */
+        if (time - last > 2)
+            for (int i = 0; i < state.n_ranks; i++) state.peers[i].heard += time - last;
+        for (int i = 0; i < state.n_ranks && !state.closing && !state.failed; i++) {
+            if (!is_watched(i)) continue;
+            int code = look_at(i, round % BEATS_A_SECOND == 0, now() + 1.0 / BEATS_A_SECOND);
+            if (code != MPI_SUCCESS && !state.closing) fail_mpi(i, code);
+            if (time - state.peers[i].heard <= state.options.timeout || state.closing) continue;
+            char why[64];
+            snprintf(why, sizeof why, "no answer for %.0f seconds", state.options.timeout);
+            fail(i, why);
+        }
+        last = now();
+    }
+    if (state.failed) end_soon();
+    return NULL;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static int say(char *error, size_t n_error, const char *what) {
+    snprintf(error, n_error, "%s", what);
+    return -1;
+}
+
+static int open_mpi(const cluster_transport_options *options, char *error, size_t n_error) {
+    int provided = 0, length = 0;
+    char host[MPI_MAX_PROCESSOR_NAME] = "";
+    state.options = *options;
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
+        return say(error, n_error, "MPI_Init_thread failed");
+    if (provided < MPI_THREAD_SERIALIZED)
+        return say(error, n_error, "this MPI allows calls of one thread only");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &state.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &state.n_ranks);
+    if (state.n_ranks > MAX_RANKS) return say(error, n_error, "too many ranks");
+    state.hosts = calloc((size_t)state.n_ranks, sizeof *state.hosts);
+    state.peers = calloc((size_t)state.n_ranks, sizeof *state.peers);
+    if (!state.hosts || !state.peers) return say(error, n_error, "out of memory");
+    MPI_Get_processor_name(host, &length);
+    if (MPI_Comm_dup(MPI_COMM_WORLD, &state.messages) != MPI_SUCCESS ||
+        MPI_Comm_dup(MPI_COMM_WORLD, &state.beats) != MPI_SUCCESS ||
+        MPI_Allgather(host, sizeof host, MPI_CHAR, state.hosts, sizeof host, MPI_CHAR,
+                      state.messages) != MPI_SUCCESS)
+        return say(error, n_error, "the ranks do not reach each other");
+    MPI_Comm_set_errhandler(state.messages, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(state.beats, MPI_ERRORS_RETURN);
+    for (int i = 0; i < SLOTS; i++) state.slots[i].request = MPI_REQUEST_NULL;
+    state.found = MPI_MESSAGE_NULL;
+    for (int i = 0; i < state.n_ranks; i++)
+        state.peers[i] = (watched){
+            .heard = now(), .receive = MPI_REQUEST_NULL, .send = MPI_REQUEST_NULL};
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    if (pthread_create(&state.watcher, NULL, watch, NULL) != 0)
+        return say(error, n_error, "no thread could be started");
+    return 0;
+}
+
+static void close_mpi(int failed) {
+    pthread_mutex_lock(&state.wake);
+    state.closing = 1;
+    pthread_cond_signal(&state.began);
+    pthread_mutex_unlock(&state.wake);
+    if (failed || state.failed) end_all();
+    pthread_join(state.watcher, NULL);
+    MPI_Barrier(state.messages);
+    for (int i = 0; i < SLOTS; i++) {
+        if (state.slots[i].request != MPI_REQUEST_NULL)
+            MPI_Wait(&state.slots[i].request, MPI_STATUS_IGNORE);
+        free(state.slots[i].data);
+    }
+    for (int i = 0; i < state.n_ranks; i++) {
+        watched *w = &state.peers[i];
+        if (w->receive != MPI_REQUEST_NULL) {
+            MPI_Cancel(&w->receive);
+            MPI_Wait(&w->receive, MPI_STATUS_IGNORE);
+        }
+        if (w->send != MPI_REQUEST_NULL) MPI_Request_free(&w->send);
+    }
+    MPI_Finalize();
+    free(state.hosts);
+    free(state.peers);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* Waits a moment; *since: when the wait began. */
+static void pause_for(double since) {
+    if (now() - since < SPIN_SECONDS) {
+        sched_yield();
+        return;
+    }
+    const struct timespec pause = {.tv_nsec = SLEEP_NS};
+    nanosleep(&pause, NULL);
+}
+
+/* A free slot; -1: none yet; -2: a failure. */
+static int find_slot(void) {
+    int best = -1;
+    pthread_mutex_lock(&state.lock);
+    for (int i = 0; i < SLOTS; i++) {
+        slot *s = &state.slots[i];
+        int done = 1, code = MPI_SUCCESS;
+        if (s->request != MPI_REQUEST_NULL) code = MPI_Test(&s->request, &done, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS) {
+            pthread_mutex_unlock(&state.lock);
+            fail_mpi(-1, code);
+            return -2;
+        }
+        bool larger = best >= 0 && s->capacity > state.slots[best].capacity;
+        if (done && (best < 0 || larger)) best = i;
+    }
+    pthread_mutex_unlock(&state.lock);
+    return best;
+}
+
+static void *reserve(size_t n) {
+    if (n > 0x7fffffff) return NULL;
+    double since = now();
+    int found;
+    while ((found = find_slot()) == -1 && !state.failed) pause_for(since);
+    if (found < 0 || state.failed) return NULL;
+    slot *s = &state.slots[found];
+    if (n > s->capacity) {
+        free(s->data);
+        s->data = malloc(n);
+        s->capacity = s->data ? n : 0;
+    }
+    if (!s->data) s->data = malloc(s->capacity = 64); /* an empty message */
+    state.reserved = found;
+    state.n_reserved = n;
+    return n <= s->capacity ? s->data : NULL;
+}
+
+static int send_reserved(int to, int channel) {
+    slot *s = &state.slots[state.reserved];
+    pthread_mutex_lock(&state.lock);
+    int code = MPI_Isend(s->data, (int)state.n_reserved, MPI_BYTE, to, channel, state.messages,
+                         &s->request);
+    pthread_mutex_unlock(&state.lock);
+    if (state.n_reserved > LONG_BYTES) {
+        pthread_mutex_lock(&state.wake);
+        state.long_message = true;
+        pthread_cond_signal(&state.began);
+        pthread_mutex_unlock(&state.wake);
+    }
+    if (code != MPI_SUCCESS) fail_mpi(to, code);
+    return state.failed;
+}
+
+static int probe(int from, int channel, int *flag, size_t *n) {
+    MPI_Status status;
+    int count = 0;
+    pthread_mutex_lock(&state.lock);
+    int code = MPI_Improbe(from, channel, state.messages, flag, &state.found, &status);
+    if (code == MPI_SUCCESS && *flag) code = MPI_Get_count(&status, MPI_BYTE, &count);
+    pthread_mutex_unlock(&state.lock);
+    if (code != MPI_SUCCESS) fail_mpi(from, code);
+    *n = (size_t)count;
+    return code == MPI_SUCCESS ? 0 : -1;
+}
+
+static int wait_for(int from, int channel, size_t *n) {
+    double since = now();
+    int flag = 0;
+    while (!state.failed) {
+        if (probe(from, channel, &flag, n) != 0) return -1;
+        if (flag) {
+            state.n_found = *n;
+            return 0;
+        }
+        pause_for(since);
+    }
+    return -1;
+}
+
+static int take(void *to) {
+    char nothing;
+    MPI_Request request;
+    pthread_mutex_lock(&state.lock);
+    int code = MPI_Imrecv(to ? to : &nothing, (int)state.n_found, MPI_BYTE, &state.found, &request);
+    pthread_mutex_unlock(&state.lock);
+    double since = now();
+    for (int done = 0; code == MPI_SUCCESS && !state.failed;) {
+        pthread_mutex_lock(&state.lock);
+        code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        pthread_mutex_unlock(&state.lock);
+        if (done) return 0;
+        pause_for(since);
+    }
+    if (code != MPI_SUCCESS) fail_mpi(-1, code);
+    return -1;
+}
+
+static int arrived(int from, int channel) {
+    int flag = 0;
+    pthread_mutex_lock(&state.lock);
+    int code = MPI_Iprobe(from, channel, state.messages, &flag, MPI_STATUS_IGNORE);
+    pthread_mutex_unlock(&state.lock);
+    if (code != MPI_SUCCESS) fail_mpi(from, code);
+    return flag;
+}
+
+static int rank_of(void) {
+    return state.rank;
+}
+static int count_ranks(void) {
+    return state.n_ranks;
+}
+static const char *host_of(int rank) {
+    return state.hosts[rank];
+}
+static const char *failure(void) {
+    return state.failed ? state.failure : "";
+}
+
+__attribute__((visibility("default"))) const cluster_transport *powerinfer_cluster_transport(void);
+const cluster_transport *powerinfer_cluster_transport(void) {
+    static const cluster_transport table = {.version = CLUSTER_TRANSPORT_VERSION,
+                                            .size = sizeof table,
+                                            .open = open_mpi,
+                                            .rank = rank_of,
+                                            .ranks = count_ranks,
+                                            .host = host_of,
+                                            .reserve = reserve,
+                                            .send = send_reserved,
+                                            .wait = wait_for,
+                                            .take = take,
+                                            .arrived = arrived,
+                                            .failure = failure,
+                                            .close = close_mpi};
+    return &table;
+}

@@ -1,0 +1,284 @@
+/* test_cluster.c: a model on several ranks, started by mpirun on this machine: results have the
+ * bits of one process, sessions too, and a rank that is lost ends all. A sample of the
+ * architectures; with
+ * --all every one, every boundary between layers, and every kind of failure of every rank. */
+#include <glob.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli_shell.h"
+#include "shared_data.h"
+
+enum { LINE = 4096, SAMPLE = 7 /* every SAMPLE-th architecture */ };
+
+static bool all; /* --all */
+
+/* Functions of the shell for the lines below: `mpi N ARGUMENTS` runs the program on N ranks.
+ * Processes are killed by their ids: `victim RANK` finds one of the mpirun $m. */
+static const char functions[] =
+    "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
+    "mpi() { n=$1; shift; timeout -k 5 60 mpirun --oversubscribe -n $n $PI \"$@\"; }; "
+    "mpi_in_background() { n=$1; shift; mpirun --oversubscribe -n $n $PI \"$@\" & m=$!; }; "
+    "victim() { for i in 1 2 3 4 5 6 7 8 9; do v=$(pgrep -P $m powerinfer | sed -n $(($1 + 1))p); "
+    "[ -n \"$v\" ] && break; sleep 0.1; done; echo $v; }; ";
+
+static int sh_mpi(const char *format, ...) {
+    char line[LINE];
+    size_t n = (size_t)snprintf(line, sizeof line, "%s", functions);
+    va_list values;
+    va_start(values, format);
+    vsnprintf(line + n, sizeof line - n, format, values);
+    va_end(values);
+    return sh(line);
+}
+
+/* ---- architectures --------------------------------------------------------------------------- */
+
+/* Evaluates the tokens of a conformance model on one and on several ranks; the logits are equal. */
+static void check_logits(const char *model, const char *tokens, int n_ranks, int batch,
+                         const char *more) {
+    int status = sh_mpi("tr '\\n' ' ' <'%s' >ids; $PI eval -q -t 1 -m '%s' --tokens ids -b %d "
+                        "--logits-out one || exit 99; "
+                        "mpi %d eval -q -t 1 -m '%s' --tokens ids -b %d --logits-out many %s",
+                        tokens, model, batch, n_ranks, model, batch, more);
+    if (status == 99) return; /* an architecture that this version does not know */
+    if (status)
+        fail_msg("%s: %d ranks: status %d: %s", model, n_ranks, status, shell_read("err", NULL));
+    if (sh("cmp one many")) fail_msg("%s: %d ranks, batch %d: other logits", model, n_ranks, batch);
+}
+
+static void check_folder(const char *name) {
+    char path[512], tokens[512];
+    glob_t found;
+    if (!shared_path(path, sizeof path, name)) skip();
+    snprintf(path, sizeof path, "%s/../shared/%s/*.gguf", TEST_SOURCE_DIR, name);
+    assert_int_equal(glob(path, 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i += all ? 1 : SAMPLE) {
+        const char *model = found.gl_pathv[i];
+        snprintf(tokens, sizeof tokens, "%.*s.tokens.txt", (int)strlen(model) - 5, model);
+        if (access(tokens, R_OK) != 0) continue;
+        check_logits(model, tokens, 2, 512, "");
+        if (all) check_logits(model, tokens, 2, 1, "");
+    }
+    globfree(&found);
+}
+
+static void test_architectures(void **state) {
+    (void)state;
+    check_folder("conformance/arch");
+    check_folder("conformance/more");
+    check_folder("conformance/next");
+}
+
+/* More ranks, boundaries between layers that share caches, a recurrent model whose layers of one
+ * kind are on one rank, memory budgets and simulated GPUs. */
+static void test_ranks(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int n_ranks, batch;
+        const char *more;
+    } cases[] = {{"more/gemma4-dense", 3, 512, ""},
+                 {"more/gemma4-dense", 4, 1, ""},
+                 {"more/gemma4-moe", 2, 512, "--mpi-split 3,1"},
+                 {"more/gemma4-moe", 2, 512, "--mpi-split 1,3"},
+                 {"more/llama4-moe", 4, 7, ""},
+                 {"more/nemotron_h-dense", 3, 512, ""},
+                 {"next/glm-dsa-topk-moe", 2, 5, ""},
+                 {"more/qwen3next-moe", 2, 5, "--ram-budget 0.1"}};
+    char model[512], tokens[512], name[128];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(name, sizeof name, "conformance/%s.gguf", cases[i].name);
+        if (!shared_path(model, sizeof model, name)) skip();
+        snprintf(tokens, sizeof tokens, "%.*s.tokens.txt", (int)strlen(model) - 5, model);
+        check_logits(model, tokens, cases[i].n_ranks, cases[i].batch, cases[i].more);
+    }
+}
+
+/* ---- commands on the bundled model ----------------------------------------------------------- */
+
+/* A command writes the same on one and on several ranks. */
+static void check_same(int n_ranks, const char *arguments) {
+    if (sh_mpi("$PI %s >one 2>/dev/null", arguments)) fail_msg("%s", arguments);
+    int status = sh_mpi("mpi %d %s >many", n_ranks, arguments);
+    if (status)
+        fail_msg("%d ranks: %s: status %d: %s", n_ranks, arguments, status,
+                 shell_read("err", NULL));
+    if (sh("cmp one many")) fail_msg("%d ranks: %s: another text", n_ranks, arguments);
+}
+
+#define RUN "run -q -t 1 --temp 0 -p 'Once upon a time' "
+
+static void test_commands(void **state) {
+    (void)state;
+    check_same(3, RUN "-n 60");
+    check_same(2, RUN "-n 60 --spec ngram");
+    check_same(2, RUN "-n 60 --spec self");
+    check_same(2, RUN "-n 100 -c 48 --keep 4 --context-shift --ignore-eos");
+    check_same(2, RUN "-n 20 --ram-budget 0.05");
+    check_same(2, RUN "-n 20 --deterministic");
+    check_same(2, "chat -q -t 1 --temp 0 -p hello -n 20");
+    sh("head -c 4000 " TEST_SOURCE_DIR "/models/calibration.txt >text");
+    check_same(3, "perplexity -q -t 1 -c 128 -b 64 -f text --json");
+}
+
+static void test_device(void **state) {
+    (void)state;
+    if (access(TEST_BINARY_DIR "/libpowerinfer_sim.so", R_OK) != 0) skip();
+    check_same(2, RUN "-n 10 --device sim");
+}
+
+/* The session files of one process and of several ranks are equal, and each loads the other's.
+ */
+static void test_sessions(void **state) {
+    (void)state;
+    static const char first[] = RUN "-n 30 --prompt-cache-all --prompt-cache";
+    static const char second[] =
+        "run -t 1 --temp 0 -p 'Once upon a time, a' -n 10 --prompt-cache-ro "
+        "--prompt-cache";
+    assert_int_equal(sh_mpi("$PI %s cache1 && mpi 3 %s cache3", first, first), 0);
+    assert_int_equal(sh("cmp cache1 cache3"), 0);
+    assert_int_equal(
+        sh_mpi("$PI %s cache3 >one 2>/dev/null && mpi 2 %s cache1 >many", second, second), 0);
+    assert_contains("err", "from the cache");
+    assert_int_equal(sh("cmp one many"), 0);
+}
+
+static void test_tables(void **state) {
+    (void)state;
+    assert_int_equal(sh_mpi("mpi 2 place -t 1"), 0);
+    assert_contains("out", "predicted");
+    assert_int_equal(sh_mpi("mpi 2 bench -q -t 1 -p 32 -n 4 -r 1 --mpi-split 3,1"), 0);
+    assert_contains("out", "computing");
+    assert_contains("out", "|     0-4 |"); /* of 6 layers */
+}
+
+/* ---- differences and failures ---------------------------------------------------------------- */
+
+/* Status 1, and a line on standard error with this text. */
+static void check_refused(const char *ranks, const char *text) {
+    int status = sh_mpi("timeout -k 5 60 mpirun --oversubscribe %s", ranks);
+    assert_int_equal(status, 1);
+    assert_contains("err", text);
+}
+
+static void test_differences(void **state) {
+    (void)state;
+    check_refused("-n 1 $PI " RUN "-n 3 : -n 1 $PI " RUN "-n 3 -c 512",
+                  "other options than on rank 0");
+    check_refused("-n 1 $PI " RUN "-n 3 -m $M : -n 1 $PI " RUN "-n 3", "another model file");
+    check_refused("-n 2 $PI " RUN "-n 3 --mpi-split 1,1,1", "3 proportions of layers for 2 ranks");
+    check_refused("-n 1 $PI " RUN "-n 3 : -n 1 $PI " RUN "-n 3 -m none.gguf", "none.gguf");
+}
+
+/* Sends a signal to a rank of a long run after some seconds; the run ends within 20 seconds, with
+ * one of the statuses, a line that has the text, and no file of the prompt cache. */
+static void check_loss(const char *signal, int rank, const char *after, const char *arguments,
+                       const char *text) {
+    int status = sh_mpi("rm -f cache; mpi_in_background 2 run -q -t 1 --ignore-eos --mpi-timeout 3 "
+                        "--prompt-cache cache %s; sleep %s; v=$(victim %d); kill -%s $v; "
+                        "(sleep 20; kill -9 $m) & w=$!; wait $m; s=$?; kill $w; exit $s",
+                        arguments, after, rank, signal);
+    if (status != 1 && !(strcmp(signal, "KILL") == 0 && status == 137))
+        fail_msg("%s of rank %d: status %d", signal, rank, status);
+    assert_contains("err", text);
+    assert_false(shell_has("cache"));
+    assert_int_equal(shell_temporaries(), 0);
+}
+
+static void test_losses(void **state) {
+    (void)state;
+    static const char decode[] = "-p hello -n 1000000 -c 1000100";
+    char host[128] = "", lost[256];
+    gethostname(host, sizeof host - 1);
+    for (int rank = 0; rank < 2; rank++) {
+        snprintf(lost, sizeof lost, "rank %d (%s) is lost: no answer for 3 seconds", rank, host);
+        check_loss("STOP", rank, "1.5", decode, lost);
+        snprintf(lost, sizeof lost, "rank %d with PID", rank); /* mpirun's words */
+        check_loss("KILL", rank, "1.5", decode, lost);
+        if (!all) continue;
+        check_loss("KILL", rank, "0.3", decode, "rank"); /* while it starts */
+        sh("for i in $(seq 60000); do printf 'word '; done >text");
+        check_loss("KILL", rank, "1", "-f text -c 100000 -n 1", lost);
+        snprintf(lost, sizeof lost, "rank %d (%s) is lost: no answer for 3 seconds", rank, host);
+        check_loss("STOP", rank, "1", "-f text -c 100000 -n 1", lost);
+    }
+}
+
+/* A disk that is full: limits of file sizes give the same error. */
+static void test_full_disk(void **state) {
+    (void)state;
+    int status = sh_mpi(
+        "timeout -k 5 60 mpirun --oversubscribe -n 1 sh -c \"ulimit -f 64; exec $PI " RUN
+        "-n 200 --prompt-cache-all --prompt-cache cache\" : -n 1 $PI " RUN "-n 200");
+    assert_int_equal(status, 1);
+    assert_contains("err", "cache");
+    assert_false(shell_has("cache"));
+    assert_int_equal(shell_temporaries(), 0);
+}
+
+/* ---- the server ------------------------------------------------------------------------------ */
+
+/* Starts a server on two ranks; $port is its port. */
+#define SERVE(size)                                                                                \
+    "rm -f log; mpirun --oversubscribe -n 2 $PI serve -t 1 " size " --port 0 --mpi-timeout 3 "     \
+    ">log 2>serve_err & m=$!; for i in $(seq 100); do grep -q listening log && break; sleep 0.1; " \
+    "done; port=$(sed 's/.*://' log); "
+
+static void test_server(void **state) {
+    (void)state;
+    if (sh("command -v curl") != 0) skip();
+    int status = sh_mpi(SERVE(
+        "-np 8 -c 2048") "p=; for i in $(seq 16); do (curl -s http://127.0.0.1:$port/completion -d "
+                         "'{\"prompt\":\"Once upon a time\",\"n_predict\":16,\"temperature\":0}' "
+                         ">answer$i) & p=\"$p $!\"; done; wait $p; kill -TERM $(victim 0); wait "
+                         "$m; "
+                         "s=$?; for i in $(seq 16); do grep -o '\"content\":\"[^\"]*\"' answer$i; "
+                         "done "
+                         "| sort | uniq -c >texts; exit $s");
+    if (status) fail_msg("status %d: %s", status, shell_read("serve_err", NULL));
+    assert_contains("texts", "     16 \"content\"");
+}
+
+/* Answers that are under way end with 503 when a rank is lost, and the server ends. */
+static void test_server_loses(void **state) {
+    (void)state;
+    if (sh("command -v curl") != 0) skip();
+    int status = sh_mpi(SERVE(
+        "-np 1 -c 200000") "(curl -s -o answer -w '%%{http_code}' "
+                           "http://127.0.0.1:$port/completion -d "
+                           "'{\"prompt\":\"a\",\"ignore_eos\":true,"
+                           "\"n_predict\":100000,\"temperature\":0}' >code) & p=$!; sleep 0.5; "
+                           "kill -STOP $(victim 1); (sleep 20; kill -9 $m) & w=$!; wait $p; wait "
+                           "$m; s=$?; "
+                           "kill $w; exit $s");
+    assert_int_equal(status, 1);
+    assert_string_equal(shell_read("code", NULL), "503");
+    assert_contains("serve_err", "is lost: no answer for 3 seconds");
+}
+
+int main(int argc, char **argv) {
+    all = argc > 1 && strcmp(argv[1], "--all") == 0;
+    if (system("command -v mpirun >/dev/null") != 0) {
+        fprintf(stderr, "*** SKIPPED: there is no mpirun; install openmpi-bin ***\n");
+        return SHARED_SKIPPED;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_commands),      cmocka_unit_test(test_device),
+        cmocka_unit_test(test_sessions),      cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_differences),   cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_server),
+        cmocka_unit_test(test_server_loses),  cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_architectures),
+    };
+    return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
+}

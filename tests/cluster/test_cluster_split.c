@@ -1,0 +1,97 @@
+/* test_cluster_split.c: layers of machines: by proportions, and by what machines measured. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "place_ranks.h"
+
+static void test_proportions(void **state) {
+    (void)state;
+    int end[4];
+    place_ranks_split(8, (const float[]){3, 1}, 2, end);
+    assert_int_equal(end[0], 6);
+    assert_int_equal(end[1], 8);
+    place_ranks_split(8, (const float[]){1, 2, 5}, 3, end);
+    assert_int_equal(end[0], 1);
+    assert_int_equal(end[1], 3);
+    assert_int_equal(end[2], 8);
+    /* everybody has a layer */
+    place_ranks_split(4, (const float[]){1, 0, 0, 0}, 4, end);
+    for (int i = 0; i < 4; i++) assert_int_equal(end[i], i + 1);
+    place_ranks_split(4, (const float[]){0, 0, 0, 1}, 4, end);
+    for (int i = 0; i < 4; i++) assert_int_equal(end[i], i + 1);
+}
+
+enum { LAYERS = 20, LAYER_BYTES = 1000 };
+
+/* A model of equal layers and nothing else. */
+static void make_model(model *m, model_layer *layers) {
+    memset(m, 0, sizeof *m);
+    memset(layers, 0, LAYERS * sizeof *layers);
+    m->hp.n_layer = LAYERS;
+    m->layers = layers;
+    for (int i = 0; i < LAYERS; i++) {
+        layers[i].t[ROLE_FFN_UP].data = layers;
+        layers[i].t[ROLE_FFN_UP].n_bytes = LAYER_BYTES;
+    }
+}
+
+static void test_measured(void **state) {
+    (void)state;
+    static model_layer layers[LAYERS];
+    model m;
+    int end[3];
+    make_model(&m, layers);
+    /* By speed: 3 to 1. */
+    place_rank two[] = {{.seconds_per_byte = 1e-6, .memory = UINT64_MAX},
+                        {.seconds_per_byte = 3e-6, .memory = UINT64_MAX}};
+    place_ranks_solve(&m, two, 2, end);
+    assert_int_equal(end[0], 15);
+    assert_int_equal(end[1], LAYERS);
+    /* By memory: reading a part of the layers from the drive costs more than the slow machine. */
+    two[0].memory = 5 * LAYER_BYTES;
+    place_ranks_solve(&m, two, 2, end);
+    assert_in_range(end[0], 5, 6);
+    /* Too little memory together: both read from the drive, nobody takes everything. */
+    two[1].memory = 5 * LAYER_BYTES;
+    place_ranks_solve(&m, two, 2, end);
+    assert_in_range(end[0], 6, LAYERS - 1);
+    /* The head counts. */
+    m.t[ROLE_OUTPUT].data = layers;
+    m.t[ROLE_OUTPUT].n_bytes = 4 * LAYER_BYTES;
+    const place_rank equal[] = {{1e-6, UINT64_MAX}, {1e-6, UINT64_MAX}, {1e-6, UINT64_MAX}};
+    place_ranks_solve(&m, equal, 3, end);
+    assert_int_equal(end[0], 4);
+    assert_int_equal(end[1], 12);
+    assert_int_equal(end[2], LAYERS);
+}
+
+static void test_bytes(void **state) {
+    (void)state;
+    static model_layer layers[LAYERS];
+    model m;
+    make_model(&m, layers);
+    m.hp.n_expert = 8;
+    m.hp.n_expert_used = 2;
+    layers[1].t[ROLE_FFN_DOWN].data = layers;
+    layers[1].t[ROLE_FFN_DOWN].n_bytes = 8 * 100;
+    layers[1].t[ROLE_FFN_DOWN].expert_bytes = 100;
+    assert_int_equal(place_layer_bytes(&m, 0, 2, false), 2 * LAYER_BYTES + 800);
+    assert_int_equal(place_layer_bytes(&m, 0, 2, true), 2 * LAYER_BYTES + 200);
+    m.t[ROLE_TOKEN_EMBD].data = m.t[ROLE_OUTPUT].data = layers; /* one matrix for both */
+    m.t[ROLE_TOKEN_EMBD].n_bytes = m.t[ROLE_OUTPUT].n_bytes = 300;
+    assert_int_equal(place_global_bytes(&m, false), 300);
+    assert_int_equal(place_global_bytes(&m, true), 300);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_proportions),
+                                       cmocka_unit_test(test_measured),
+                                       cmocka_unit_test(test_bytes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
