@@ -1,0 +1,39 @@
+/* vulkan_ops.h: the operations, one function for each in files vulkan_op_*.c, and what they launch
+ * shaders with. */
+#ifndef GPU_VULKAN_VULKAN_OPS_H
+#define GPU_VULKAN_VULKAN_OPS_H
+
+#include "args.h"
+#include "gpu.h"
+#include "vulkan_kernels.h"
+
+#define VULKAN_OP_DECLARE(name, NAME, args) void vulkan_op_##name(gpu_stream *s, const args *a);
+#define VULKAN_OP_DECLARE_N(name, NAME, args)                                                      \
+    void vulkan_op_##name(gpu_stream *s, const args *a, int32_t n);
+GPU_OPS(VULKAN_OP_DECLARE, VULKAN_OP_DECLARE_N)
+#undef VULKAN_OP_DECLARE
+#undef VULKAN_OP_DECLARE_N
+
+/* Enqueues a shader behind everything that the stream has: x * y * z workgroups, each at most
+ * VULKAN_MOST_GROUPS. args: n_args bytes, pushed (128 bytes at most) or stored, as the shader says. */
+enum { VULKAN_MOST_GROUPS = 65535, VULKAN_PUSHED_BYTES = 128 };
+void vulkan_dispatch(gpu_stream *s, vulkan_kernel k, vulkan_variant v, const void *args,
+                     size_t n_args, int64_t x, int64_t y, int64_t z);
+/* The same, but it may run together with the dispatch before it. */
+void vulkan_dispatch_beside(gpu_stream *s, vulkan_kernel k, vulkan_variant v, const void *args,
+                            size_t n_args, int64_t x, int64_t y, int64_t z);
+
+static inline uint64_t vulkan_address(const void *device) {
+    return (uint64_t)(uintptr_t)device;
+}
+/* Workgroups for n items, at most VULKAN_MOST_GROUPS: shaders loop over what is left. */
+static inline int64_t vulkan_groups(int64_t n, int64_t per_group) {
+    const int64_t groups = (n + per_group - 1) / per_group;
+    return groups < VULKAN_MOST_GROUPS ? groups : VULKAN_MOST_GROUPS;
+}
+/* The variant of matrix-vector shaders: COLS for this many columns. */
+static inline uint32_t vulkan_cols(int32_t n_cols) {
+    return n_cols == 1 ? 1 : n_cols == 2 ? 2 : 4;
+}
+
+#endif
