@@ -3,7 +3,23 @@
 #ifndef GPU_VULKAN_VULKAN_KERNELS_H
 #define GPU_VULKAN_VULKAN_KERNELS_H
 
-#define VULKAN_KERNELS(K) K(matvec, MATVEC, 128)
+#define VULKAN_KERNELS(K)                                                                          \
+    K(fill, FILL, 32)                                                                              \
+    K(pack, PACK, 128)                                                                             \
+    K(quantize, QUANTIZE, 128)                                                                     \
+    K(norm, NORM, 256)                                                                             \
+    K(matvec, MATVEC, 128)                                                                         \
+    K(rope_angles, ROPE_ANGLES, 64)                                                                \
+    K(rope_store, ROPE_STORE, 128)                                                                 \
+    K(attention, ATTENTION, 128)                                                                   \
+    K(attention_end, ATTENTION_END, 128)                                                           \
+    K(ffn_in, FFN_IN, 128)                                                                         \
+    K(activate, ACTIVATE, 128)                                                                     \
+    K(add, ADD, 256)                                                                               \
+    K(softcap, SOFTCAP, 256)                                                                       \
+    K(publish, PUBLISH, 256)                                                                       \
+    K(receive, RECEIVE, 256)                                                                       \
+    K(stamp, STAMP, 32)
 
 typedef enum vulkan_kernel {
 #define VULKAN_KERNEL_ENUM(name, NAME, threads) VULKAN_##NAME,

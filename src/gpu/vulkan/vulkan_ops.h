@@ -14,6 +14,24 @@ GPU_OPS(VULKAN_OP_DECLARE, VULKAN_OP_DECLARE_N)
 #undef VULKAN_OP_DECLARE
 #undef VULKAN_OP_DECLARE_N
 
+/* The operations that there are: OP(member of gpu_ops, MEMBER of gpu_op). */
+#define VULKAN_OPS(OP)                                                                             \
+    OP(pack, PACK)                                                                                 \
+    OP(quantize, QUANTIZE)                                                                         \
+    OP(norm, NORM)                                                                                 \
+    OP(matvec, MATVEC)                                                                             \
+    OP(matmul, MATMUL)                                                                             \
+    OP(rope_angles, ROPE_ANGLES)                                                                   \
+    OP(rope_store, ROPE_STORE)                                                                     \
+    OP(attention, ATTENTION)                                                                       \
+    OP(ffn_in, FFN_IN)                                                                             \
+    OP(activate, ACTIVATE)                                                                         \
+    OP(add, ADD)                                                                                   \
+    OP(softcap, SOFTCAP)                                                                           \
+    OP(publish, PUBLISH)                                                                           \
+    OP(receive, RECEIVE)                                                                           \
+    OP(stamp, STAMP)
+
 /* Enqueues a shader behind everything that the stream has: x * y * z workgroups, each at most
  * VULKAN_MOST_GROUPS. args: n_args bytes, pushed (128 bytes at most) or stored, as the shader says. */
 enum { VULKAN_MOST_GROUPS = 65535, VULKAN_PUSHED_BYTES = 128 };
@@ -22,6 +40,9 @@ void vulkan_dispatch(gpu_stream *s, vulkan_kernel k, vulkan_variant v, const voi
 /* The same, but it may run together with the dispatch before it. */
 void vulkan_dispatch_beside(gpu_stream *s, vulkan_kernel k, vulkan_variant v, const void *args,
                             size_t n_args, int64_t x, int64_t y, int64_t z);
+
+/* vulkan_op_exchange.c: behind an operation that has written a message: raises its flag, if it has one. */
+void vulkan_raise(gpu_stream *s, const gpu_send *a, int32_t n_cols);
 
 static inline uint64_t vulkan_address(const void *device) {
     return (uint64_t)(uintptr_t)device;

@@ -81,8 +81,22 @@ vec4 load_four(uint64_t x, int i, int n) {
     return v;
 }
 
-float half_float(uint bits) { return unpackHalf2x16(bits & 0xffffu).x; }
-uint float_half(float x) { return packHalf2x16(vec2(x, 0)) & 0xffffu; }
+// Drivers may take small halves for zero, so these are made by hand.
+float half_float(uint bits) {
+    float small = float(bits & 0x3ffu) * 5.9604644775390625e-8; // 2^-24
+    return (bits & 0x7c00u) != 0 ? unpackHalf2x16(bits & 0xffffu).x
+                                 : (bits & 0x8000u) != 0 ? -small : small;
+}
+
+// Rounds to nearest even; too large is infinite, NaN stays NaN.
+uint float_half(float x) {
+    uint bits = floatBitsToUint(x), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+    if (size > 0x7f800000u) return sign | 0x7e00u;
+    if (size >= 0x477ff000u) return sign | 0x7c00u;
+    if (size < 0x38800000u) return sign | uint(roundEven(abs(x) * 16777216.0)); // steps of 2^-24
+    uint rounded = size + 0xfffu + (size >> 13 & 1u);
+    return sign | (rounded - 0x38000000u) >> 13;
+}
 
 // ---- lanes
 
