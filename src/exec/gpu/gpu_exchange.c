@@ -35,10 +35,15 @@ static bool ask_drivers(const gpu_exec *g) {
     return ended;
 }
 
+static bool has_arrived(const gpu_exec *g, const uint8_t *flag) {
+    if (!g->b->kernels_may_wait && !g->b->event_done(g->sent)) return false;
+    return gpu_flag_get(flag) >= g->epoch;
+}
+
 bool gpu_exec_wait(gpu_exec *g, int exchange) {
     const uint8_t *flag = host_flag(g, SIDE_GPU, exchange);
     double start = 0, query = 0;
-    for (int i = 1; gpu_flag_get(flag) < g->epoch; i++) {
+    for (int i = 1; !has_arrived(g, flag); i++) {
         if (i % POLLS_AT_ONCE) {
             pool_pause();
             continue;
@@ -52,7 +57,7 @@ bool gpu_exec_wait(gpu_exec *g, int exchange) {
             g->asked = true;
             query = now;
         }
-        if (over) return gpu_flag_get(flag) >= g->epoch;
+        if (over) return has_arrived(g, flag);
         pool_yield();
     }
     return true;

@@ -154,6 +154,7 @@ struct gpu_exec {
     int next_stage;
     gpu_stream *side; /* copies cold rows in ubatches of many tokens */
     gpu_event *ended; /* everything that was enqueued for the ubatch is done */
+    gpu_event *sent;  /* the last message is there; not recorded where kernels may wait */
 
     /* Ubatches of many tokens. */
     gpu_exec_cold *cold; /* [n_layer] */

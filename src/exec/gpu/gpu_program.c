@@ -97,6 +97,7 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
         if (ends_segment(g, s, shape) && !first) break;
         gpu_exec_enqueue_step(g, g->next_step, shape);
         gpu_exec_mark_step(g, g->next_step, false);
+        if (s->op == OP_SEND && !g->b->kernels_may_wait) g->b->event_record(g->stream, g->sent);
         first = false;
     }
     g->b->event_record(g->stream, g->ended);

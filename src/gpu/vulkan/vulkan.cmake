@@ -26,14 +26,15 @@ set(folder ${CMAKE_CURRENT_BINARY_DIR}/shaders)
 file(MAKE_DIRECTORY ${folder})
 file(GLOB includes CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/vulkan/shaders/*.glsl)
 list(APPEND includes ${CMAKE_CURRENT_SOURCE_DIR}/vulkan/shaders/args.h)
-file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/vulkan/vulkan_kernels.h kernels REGEX "^ +K\\([a-z_0-9]+, ")
+file(READ ${CMAKE_CURRENT_SOURCE_DIR}/vulkan/vulkan_kernels.h kernels)
+string(REGEX MATCHALL " K\\([a-z_0-9]+, [A-Z_0-9]+, [0-9]+" kernels "${kernels}")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
     ${CMAKE_CURRENT_SOURCE_DIR}/vulkan/vulkan_kernels.h)
 set(declared "")
 set(rows "")
 set(images)
 foreach(kernel IN LISTS kernels)
-    string(REGEX REPLACE "^ +K\\(([a-z_0-9]+), .*" "\\1" name "${kernel}")
+    string(REGEX REPLACE "^ K\\(|,.*" "" name "${kernel}")
     set(source ${CMAKE_CURRENT_SOURCE_DIR}/vulkan/shaders/${name}.comp)
     add_custom_command(OUTPUT ${folder}/${name}.spv DEPENDS ${source} ${includes}
         COMMAND ${PI_GLSLC} --target-env=vulkan1.2 -O -Werror -o ${folder}/${name}.spv ${source}

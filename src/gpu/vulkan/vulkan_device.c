@@ -321,6 +321,7 @@ const gpu_backend *vulkan_backend(void) {
         .name = "vulkan",
         .node_bytes = 0, /* recorded programs take host memory */
         .granularity = 256,
+        .kernels_may_wait = false,
         .supports = vulkan_supports,
         .count = vulkan_count,
         .describe = vulkan_describe,

@@ -91,7 +91,7 @@ void main() {
                     s[h] += dot(query[h][2 * i], x) + dot(query[h][2 * i + 1], y);
             }
             [[unroll]] for (int h = 0; h < int(COLS); h++) {
-                float sum = subgroupClusteredAdd(s[h], 8);
+                float sum = eight_add(s[h]);
                 if (t % 8 == 0 && h < n_queries) weight[h][j] = sum;
             }
         }

@@ -7,19 +7,26 @@ float tanh_of(float x) {
     return x < 0.0 ? -size : size; // NaN stays NaN
 }
 
-// cos and sin of n * f, n a whole number below 2^24: the product in two floats, less the nearest
-// multiple of pi/2 in three.
-vec2 cos_sin(float n, float f) {
-    precise float high = n * f, low = fma(n, f, -high);
-    precise float turns = roundEven(high * 0.636619772367581);
-    precise float r = fma(-turns, 1.57079601287841796875, high); // 17 bits: exact below 2^7 turns
-    r = fma(-turns, 3.1391647326017846e-7, r);
-    r = fma(-turns, 5.390302529957765e-15, r);
-    r += low;
+// cos and sin of n * f, n >= 0, f > 0: exact up to the polynomials. 64 bits are one turn, so products
+// lose whole turns by themselves.
+vec2 cos_sin(int n, float f) {
+    const uint64_t high = 0x28be60dbul, low = 0x9391054aul; // 2^64 / (2 pi), in halves
+    uint bits = floatBitsToUint(f);
+    uint64_t m = uint64_t(bits & 0x7fffffu | 0x800000u), below = m * low;
+    uint64_t above = m * high + (below >> 32);
+    below &= 0xfffffffful;
+    int shift = 150 - int(bits >> 23); // f = m / 2^shift
+    uint64_t step = shift >= 96                ? 0ul
+                    : shift >= 32              ? above >> (shift - 32)
+                    : shift >= 0               ? above << (32 - shift) | below >> shift
+                                               : (above << 32 | below) << -shift;
+    uint64_t phase = uint64_t(n) * step;
+    uint quarter = uint((phase + (1ul << 61)) >> 62) & 3u;
+    phase -= uint64_t(quarter) << 62;
+    float r = float(int(uint(phase >> 32))) * 1.4629180792671596e-9; // 2 pi / 2^32
     float s = r * r;
     float y = r + r * s * (-1.6666666e-1 + s * (8.3333310e-3 + s * (-1.9839335e-4 + s * 2.7183114e-6)));
     float x = 1.0 + s * (-0.5 + s * (4.1666646e-2 + s * (-1.3888403e-3 + s * 2.4769883e-5)));
-    uint quarter = uint(int(turns)) & 3u;
     vec2 v = (quarter & 1u) != 0 ? vec2(y, x) : vec2(x, y);
     if (quarter == 1u || quarter == 2u) v.x = -v.x;
     if (quarter == 2u || quarter == 3u) v.y = -v.y;

@@ -10,7 +10,7 @@ STORED(vulkan_rope_args)
 #define a a_stored
 
 uint code_of(int type, cache_low f, float x, float d, float m) {
-    float y = d < 0.0 || d > 0.0 ? (x - m) / d : 0.0;
+    float y = d < 0.0 || d > 0.0 ? divide(x - m, d) : 0.0;
     if (type != CACHE_IQ4_NL)
         return uint(int(roundEven(clamp(y, float(f.least), float(f.most)))) - f.least);
     uint code = 0;
@@ -36,19 +36,19 @@ void store_blocks(int type, uint64_t to, int n) {
         }
         bool finite = size < INF;
         if (type == CACHE_Q8_0) {
-            uint stored = float_half(finite ? min(size / 127.0, largest) : NOT_NUM);
+            uint stored = float_half(finite ? min(divide(size, 127.0), largest) : NOT_NUM);
             float d = half_float(stored);
             store_short(block, stored);
             for (int k = 0; k < 32; k++) {
-                float q = d > 0.0 ? clamp(head[32 * b + k] / d, -127.0, 127.0) : 0.0;
+                float q = d > 0.0 ? clamp(divide(head[32 * b + k], d), -127.0, 127.0) : 0.0;
                 store_byte(block + uint64_t(2 + k), uint(int(roundEven(q))) & 0xffu);
             }
             continue;
         }
         uint half_m = float_half(finite ? clamp(lo, -largest, largest) + 0.0 : 0.0);
         float m = f.m != 0 ? half_float(half_m) : 0.0;
-        float scale = (hi > -lo ? hi : lo) / float(f.least) + 0.0;
-        if (f.m != 0) scale = (hi - m) / float(f.most);
+        float scale = divide(hi > -lo ? hi : lo, float(f.least)) + 0.0;
+        if (f.m != 0) scale = divide(hi - m, float(f.most));
         uint half_d = float_half(finite ? clamp(scale, -largest, largest) : NOT_NUM);
         float d = half_float(half_d);
         store_short(block, half_d);

@@ -14,7 +14,6 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
-#extension GL_KHR_shader_subgroup_clustered : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_KHR_shader_subgroup_ballot : require
 
@@ -98,10 +97,34 @@ uint float_half(float x) {
     return sign | (rounded - 0x38000000u) >> 13;
 }
 
+// x / y nearly correctly rounded, as the CPU divides: a quotient alone may be off by 2.5 units.
+float divide(float x, float y) {
+    precise float q = x / y;
+    precise float rest = fma(-q, y, x);
+    return q + rest / y;
+}
+
 // ---- lanes
 
 #define LANE  int(gl_SubgroupInvocationID)
 #define LANES int(gl_SubgroupSize)
+
+// Sums and maximums of eight neighbouring lanes, in all of them.
+float eight_add(float v) {
+    v += subgroupShuffleXor(v, 1);
+    v += subgroupShuffleXor(v, 2);
+    return v + subgroupShuffleXor(v, 4);
+}
+int eight_add(int v) {
+    v += subgroupShuffleXor(v, 1);
+    v += subgroupShuffleXor(v, 2);
+    return v + subgroupShuffleXor(v, 4);
+}
+float eight_max(float v) {
+    v = max(v, subgroupShuffleXor(v, 1));
+    v = max(v, subgroupShuffleXor(v, 2));
+    return max(v, subgroupShuffleXor(v, 4));
+}
 
 // ---- the int8 form of a column (gpu_ops.h): int8 q[n] | float d[n / 32] | int sum[n / 16]
 
@@ -122,15 +145,16 @@ void quantize_group(vec4 v, int i, bool valid, int n, uint64_t q8) {
     vec4 size = abs(v);
     float most = 0;
     for (int k = 0; k < 4; k++) most = max(most, size[k] < INF ? size[k] : INF); // NaN: infinite
-    most = subgroupClusteredMax(most, 8);
+    most = eight_max(most);
     bool finite = most < INF;
-    float d = finite ? most / 127.0 : NOT_NUM;
+    float d = finite ? divide(most, 127.0) : NOT_NUM;
     ivec4 q = ivec4(0);
-    if (finite && d != 0.0) q = clamp(ivec4(roundEven(v / d)), -127, 127);
+    for (int k = 0; k < 4 && finite && d != 0.0; k++)
+        q[k] = clamp(int(roundEven(divide(v[k], d))), -127, 127);
     int sum = q.x + q.y + q.z + q.w;
     bool is_low = i % 32 < 16;
-    int low = subgroupClusteredAdd(is_low ? sum : 0, 8);
-    int high = subgroupClusteredAdd(is_low ? 0 : sum, 8);
+    int low = eight_add(is_low ? sum : 0);
+    int high = eight_add(is_low ? 0 : sum);
     if (!valid) return;
     store_word(q8 + uint64_t(i), uint(pack32(i8vec4(q))));
     if (i % 32 != 0) return;
