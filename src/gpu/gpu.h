@@ -59,6 +59,9 @@ typedef struct gpu_info {
     int32_t capability_major, capability_minor;
     bool shared_memory; /* host and device share memory: no copies */
     bool tensor_cores;
+    bool int8_prompts; /* matmul multiplies quantized weights with int8 activations, as with tensor
+                          cores, also without them */
+    bool software;     /* no GPU: a driver that computes on the CPU; PI_DEVICE_AUTO ignores it */
     bool overlaps; /* kernels of a program overlap: a separate kernel begins at once */
 } gpu_info;
 
@@ -96,6 +99,8 @@ typedef struct gpu_backend {
      * enqueued after the host has raised its flag, and the host reads a message only when an event
      * that was recorded behind it is done. */
     bool kernels_may_wait;
+    /* A context uses one device only: another does not reach its pinned memory. */
+    bool one_device;
     gpu_supports *supports; /* the answer for all devices; called before planning */
 
     /* Devices. `count` and `describe` take no device memory. Without a device `count` returns

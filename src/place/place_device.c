@@ -133,7 +133,8 @@ static pi_status choose_index(const gpu_backend *b, const pi_context_options *o,
         if (wanted >= 0 && i != wanted) continue;
         pi_status answer = describe(b, i, &infos[found], err);
         if (answer != PI_OK) status = answer;
-        if (answer == PI_OK) numbers[found++] = i;
+        if (answer != PI_OK || (infos[found].software && o->device == PI_DEVICE_AUTO)) continue;
+        numbers[found++] = i;
     }
     if (found == 0) return status;
     int best = place_choose_device(infos, found, need, o->vram_budget);
@@ -214,6 +215,9 @@ static pi_status open_named(const pi_context_options *o, uint64_t need, const ch
     for (int i = 0; i < n && status == PI_OK; i++) {
         g->n = i + 1;
         status = open_one(o, need, name, wanted[i], &g->gpu[i], err);
+        if (status == PI_OK && n > 1 && g->gpu[i].library.backend->one_device)
+            status = error_set(err, PI_ERR_UNSUPPORTED,
+                               "several GPUs: %s: a context uses one of its devices", name);
         if (status == PI_OK && !(g->share[i] > 0))
             g->share[i] = (double)(g->gpu[i].budget - g->gpu[i].runtime);
     }

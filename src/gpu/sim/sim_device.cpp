@@ -403,6 +403,7 @@ static const gpu_backend backend = {
     0, /* device memory of a program: none, it is the host's */
     SIM_ALIGN,
     true,
+    false,
     gpu_kernels_support,
     sim_count,
     sim_describe,

@@ -140,6 +140,8 @@ static pi_status vulkan_describe(int index, gpu_info *info, pi_error *err) {
     info->capability_minor = (int32_t)VK_API_VERSION_MINOR(can->properties.apiVersion);
     info->memory_free = vulkan_free_bytes(can, &info->memory_total);
     info->shared_memory = can->unified;
+    info->int8_prompts = true;
+    info->software = can->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     info->overlaps = true; /* a norm is a separate kernel here, wherever the plan puts it */
     if (can->lacks[0])
         return error_set(err, PI_ERR_UNSUPPORTED, "not supported: %s: it lacks %s", info->name,
@@ -322,6 +324,7 @@ const gpu_backend *vulkan_backend(void) {
         .node_bytes = 0, /* recorded programs take host memory */
         .granularity = 256,
         .kernels_may_wait = false,
+        .one_device = true,
         .supports = vulkan_supports,
         .count = vulkan_count,
         .describe = vulkan_describe,

@@ -7,11 +7,11 @@ float tanh_of(float x) {
     return x < 0.0 ? -size : size; // NaN stays NaN
 }
 
-// cos and sin of n * f, n >= 0, f > 0: exact up to the polynomials. 64 bits are one turn, so products
+// cos and sin of n * f, n >= 0: exact up to the polynomials. 64 bits are one turn, so products
 // lose whole turns by themselves.
 vec2 cos_sin(int n, float f) {
     const uint64_t high = 0x28be60dbul, low = 0x9391054aul; // 2^64 / (2 pi), in halves
-    uint bits = floatBitsToUint(f);
+    uint bits = floatBitsToUint(abs(f));
     uint64_t m = uint64_t(bits & 0x7fffffu | 0x800000u), below = m * low;
     uint64_t above = m * high + (below >> 32);
     below &= 0xfffffffful;
@@ -30,7 +30,7 @@ vec2 cos_sin(int n, float f) {
     vec2 v = (quarter & 1u) != 0 ? vec2(y, x) : vec2(x, y);
     if (quarter == 1u || quarter == 2u) v.x = -v.x;
     if (quarter == 2u || quarter == 3u) v.y = -v.y;
-    return v;
+    return f < 0.0 ? vec2(v.x, -v.y) : v;
 }
 
 #define F_RELU         0
