@@ -21,6 +21,7 @@ elseif(why)
     return()
 endif()
 set(GPU_VULKAN TRUE)
+set_property(GLOBAL PROPERTY PI_VULKAN_BUILT TRUE)
 
 set(folder ${CMAKE_CURRENT_BINARY_DIR}/shaders)
 file(MAKE_DIRECTORY ${folder})

@@ -25,16 +25,16 @@ typedef struct vulkan_abilities {
     VkPhysicalDevice physical;
     VkPhysicalDeviceProperties properties;
     VkPhysicalDeviceMemoryProperties memory;
-    uint64_t most_alloc; /* bytes of an allocation */
-    uint32_t lanes;      /* of a subgroup */
+    uint64_t most_alloc;              /* bytes of an allocation */
+    uint32_t lanes;                   /* of a subgroup */
     uint32_t least_lanes, most_lanes; /* equal: the size cannot be chosen */
-    uint32_t shared_bytes; /* of shared memory in a workgroup */
-    uint32_t family;     /* of the queue */
-    uint32_t stamp_bits; /* of a time stamp of the queue; 0: there are none */
-    uint64_t import_align; /* of imported host memory; 0: cannot be imported */
-    bool unified;        /* device and host share memory */
-    bool budget;         /* reports its free memory */
-    char lacks[128];     /* the first thing missing; "": nothing */
+    uint32_t shared_bytes;            /* of shared memory in a workgroup */
+    uint32_t family;                  /* of the queue */
+    uint32_t stamp_bits;              /* of a time stamp of the queue; 0: there are none */
+    uint64_t import_align;            /* of imported host memory; 0: cannot be imported */
+    bool unified;                     /* device and host share memory */
+    bool budget;                      /* reports its free memory */
+    char lacks[128];                  /* the first thing missing; "": nothing */
 } vulkan_abilities;
 
 /* The loader and the devices. */
@@ -57,7 +57,7 @@ typedef struct vulkan_chunk {
     VkDeviceMemory memory;
     VkBuffer buffer;
     uint64_t address, n_bytes;
-    uint8_t *host; /* NULL: the host does not reach it */
+    uint8_t *host;        /* NULL: the host does not reach it */
     vulkan_block *blocks; /* NULL: handed out as a whole */
     struct vulkan_chunk *next;
 } vulkan_chunk;
@@ -131,9 +131,9 @@ typedef struct vulkan_batch {
 struct gpu_stream {
     gpu_device *device;
     VkCommandPool pool;
-    VkSemaphore semaphore; /* counts submissions */
-    uint64_t value;        /* of the last submission */
-    vulkan_batch *open;    /* takes commands; NULL: none */
+    VkSemaphore semaphore;          /* counts submissions */
+    uint64_t value;                 /* of the last submission */
+    vulkan_batch *open;             /* takes commands; NULL: none */
     vulkan_batch *under_way, *last; /* submitted, the oldest first */
     vulkan_batch *spare;
     gpu_program *recording; /* takes commands instead; NULL: none */

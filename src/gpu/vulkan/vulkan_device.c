@@ -76,8 +76,9 @@ pi_status vulkan_status(gpu_device *d, pi_error *err) {
     if (gpu_flag_get(&fault_of(d)->released))
         return error_set(err, PI_ERR_CANCELLED, "wait aborted: device vulkan: reset it");
     if (gpu_flag_get(&fault_of(d)->timed_out))
-        return error_set(err, PI_ERR_DEVICE, "message missing: device vulkan: a kernel began "
-                                             "before the host had sent what it reads");
+        return error_set(err, PI_ERR_DEVICE,
+                         "message missing: device vulkan: a kernel began "
+                         "before the host had sent what it reads");
     return PI_OK;
 }
 
@@ -277,10 +278,8 @@ static pi_status vulkan_open(int index, const gpu_host *host, const gpu_open_opt
         host->free(d);
         return status;
     }
-    *d = (gpu_device){.slot = slot,
-                      .host = host,
-                      .index = index,
-                      .limit = options ? options->memory_limit : 0};
+    *d = (gpu_device){
+        .slot = slot, .host = host, .index = index, .limit = options ? options->memory_limit : 0};
     os_mutex_init(&d->mutex);
     status = vulkan_host_alloc(d, sizeof(struct gpu_fault), &d->fault, err);
     if (status != PI_OK) {
@@ -317,53 +316,52 @@ static pi_status vulkan_peer_alloc(gpu_device *from, gpu_device *to, size_t n_by
 /* ---- the table ------------------------------------------------------------------------------- */
 
 const gpu_backend *vulkan_backend(void) {
-    static const gpu_backend backend = {
-        .version = GPU_VERSION,
-        .size = sizeof(gpu_backend),
-        .name = "vulkan",
-        .node_bytes = 0, /* recorded programs take host memory */
-        .granularity = 256,
-        .kernels_may_wait = false,
-        .one_device = true,
-        .supports = vulkan_supports,
-        .count = vulkan_count,
-        .describe = vulkan_describe,
-        .reaches = vulkan_reaches,
-        .submits_late = vulkan_submits_late,
-        .open = vulkan_open,
-        .close = vulkan_close,
-        .limit = vulkan_limit,
-        .status = vulkan_status,
-        .release = vulkan_release,
-        .reset = vulkan_reset,
-        .fail_at = vulkan_fail_at,
-        .alloc = vulkan_alloc,
-        .free = vulkan_free,
-        .memory = vulkan_memory,
-        .peer_alloc = vulkan_peer_alloc,
-        .host_alloc = vulkan_host_alloc,
-        .host_free = vulkan_host_free,
-        .stream_create = vulkan_stream_create,
-        .stream_destroy = vulkan_stream_destroy,
-        .stream_sync = vulkan_stream_sync,
-        .event_create = vulkan_event_create,
-        .event_destroy = vulkan_event_destroy,
-        .event_record = vulkan_event_record,
-        .event_done = vulkan_event_done,
-        .stream_wait = vulkan_stream_wait,
-        .event_elapsed = vulkan_event_elapsed,
-        .upload = vulkan_upload,
-        .download = vulkan_download,
-        .copy = vulkan_copy,
-        .fill = vulkan_fill,
-        .record_begin = vulkan_record_begin,
-        .record_end = vulkan_record_end,
-        .program_launch = vulkan_program_launch,
-        .program_free = vulkan_program_free,
-        .ops = {
+    static const gpu_backend backend = {.version = GPU_VERSION,
+                                        .size = sizeof(gpu_backend),
+                                        .name = "vulkan",
+                                        .node_bytes = 0, /* recorded programs take host memory */
+                                        .granularity = 256,
+                                        .kernels_may_wait = false,
+                                        .one_device = true,
+                                        .supports = vulkan_supports,
+                                        .count = vulkan_count,
+                                        .describe = vulkan_describe,
+                                        .reaches = vulkan_reaches,
+                                        .submits_late = vulkan_submits_late,
+                                        .open = vulkan_open,
+                                        .close = vulkan_close,
+                                        .limit = vulkan_limit,
+                                        .status = vulkan_status,
+                                        .release = vulkan_release,
+                                        .reset = vulkan_reset,
+                                        .fail_at = vulkan_fail_at,
+                                        .alloc = vulkan_alloc,
+                                        .free = vulkan_free,
+                                        .memory = vulkan_memory,
+                                        .peer_alloc = vulkan_peer_alloc,
+                                        .host_alloc = vulkan_host_alloc,
+                                        .host_free = vulkan_host_free,
+                                        .stream_create = vulkan_stream_create,
+                                        .stream_destroy = vulkan_stream_destroy,
+                                        .stream_sync = vulkan_stream_sync,
+                                        .event_create = vulkan_event_create,
+                                        .event_destroy = vulkan_event_destroy,
+                                        .event_record = vulkan_event_record,
+                                        .event_done = vulkan_event_done,
+                                        .stream_wait = vulkan_stream_wait,
+                                        .event_elapsed = vulkan_event_elapsed,
+                                        .upload = vulkan_upload,
+                                        .download = vulkan_download,
+                                        .copy = vulkan_copy,
+                                        .fill = vulkan_fill,
+                                        .record_begin = vulkan_record_begin,
+                                        .record_end = vulkan_record_end,
+                                        .program_launch = vulkan_program_launch,
+                                        .program_free = vulkan_program_free,
+                                        .ops = {
 #define ADDRESS(name, NAME) .name = vulkan_op_##name,
-            VULKAN_OPS(ADDRESS)
+                                            VULKAN_OPS(ADDRESS)
 #undef ADDRESS
-        }};
+                                        }};
     return &backend;
 }

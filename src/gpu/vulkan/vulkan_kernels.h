@@ -1,5 +1,5 @@
-/* vulkan_kernels.h: the list of shaders. K(name, NAME, threads): shaders/NAME.comp, its number, and the
- * threads of its workgroups. */
+/* vulkan_kernels.h: the list of shaders. K(name, NAME, threads): shaders/NAME.comp, its number, and
+ * the threads of its workgroups. */
 #ifndef GPU_VULKAN_VULKAN_KERNELS_H
 #define GPU_VULKAN_VULKAN_KERNELS_H
 

@@ -74,8 +74,7 @@ static VkResult make_chunk(vulkan_slot *slot, uint64_t n_bytes, bool pinned, vul
         r = type < 0 ? VK_ERROR_OUT_OF_DEVICE_MEMORY
                      : slot->call.AllocateMemory(slot->device, &alloc, NULL, &c->memory);
     }
-    if (r == VK_SUCCESS)
-        r = slot->call.BindBufferMemory(slot->device, c->buffer, c->memory, 0);
+    if (r == VK_SUCCESS) r = slot->call.BindBufferMemory(slot->device, c->buffer, c->memory, 0);
     if (r == VK_SUCCESS && pinned) {
         void *p = NULL;
         r = slot->call.MapMemory(slot->device, c->memory, 0, VK_WHOLE_SIZE, 0, &p);
@@ -129,22 +128,25 @@ static bool split_block(vulkan_slot *slot, vulkan_block *b, uint64_t n_bytes) {
     return true;
 }
 
-/* From the chunks there are, the first that fits. */
-static uint64_t take_block(vulkan_slot *slot, uint64_t n_bytes) {
-    for (vulkan_chunk *c = slot->chunks; c; c = c->next)
+/* From the chunks there are, the first that fits; NULL: none does. */
+static vulkan_block *find_block(const vulkan_slot *slot, uint64_t n_bytes) {
+    for (const vulkan_chunk *c = slot->chunks; c; c = c->next)
         for (vulkan_block *b = c->blocks; b; b = b->next)
-            if (!b->used && b->n_bytes >= n_bytes && split_block(slot, b, n_bytes)) return b->at;
-    return 0;
+            if (!b->used && b->n_bytes >= n_bytes) return b;
+    return NULL;
 }
 
 static VkResult take(vulkan_slot *slot, uint64_t n_bytes, uint64_t *address) {
-    *address = n_bytes < OWN_BYTES ? take_block(slot, n_bytes) : 0;
-    if (*address) return VK_SUCCESS;
     const bool own = n_bytes >= OWN_BYTES;
+    vulkan_block *b = own ? NULL : find_block(slot, n_bytes);
+    if (b) {
+        *address = b->at;
+        return split_block(slot, b, n_bytes) ? VK_SUCCESS : VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
     uint64_t size = own ? n_bytes : CHUNK_BYTES;
     vulkan_chunk *c;
     VkResult r = make_chunk(slot, size + ALIGN, false, &c);
-    if (r != VK_SUCCESS && !own) { /* little memory is left */
+    if (r == VK_ERROR_OUT_OF_DEVICE_MEMORY && !own) { /* little memory is left */
         size = n_bytes;
         r = make_chunk(slot, size + ALIGN, false, &c);
     }

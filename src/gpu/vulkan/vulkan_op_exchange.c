@@ -38,9 +38,8 @@ void vulkan_op_publish(gpu_stream *s, const gpu_publish *a) {
 }
 
 void vulkan_raise(gpu_stream *s, const gpu_send *a, int32_t n_cols) {
-    vulkan_publish_args args = {.flag = vulkan_address(a->flag),
-                                .epoch = vulkan_address(a->epoch),
-                                .n_cols = n_cols};
+    vulkan_publish_args args = {
+        .flag = vulkan_address(a->flag), .epoch = vulkan_address(a->epoch), .n_cols = n_cols};
     if (!a->flag || !a->epoch) return;
     idle_args(&a->idle, &args.choices, &args.n_used, &args.n_own, &args.flags);
     raise_flag(s, &args);

@@ -46,14 +46,14 @@ void vulkan_op_pack(gpu_stream *s, const gpu_pack *a) {
     const pack_layout layout = layout_of(a->dst.type);
     assert(a->dst.n_in >= 1 && a->dst.n_in % layout.elems == 0);
     assert(a->row0 >= 0 && a->row0 + a->n_rows <= a->dst.n_out);
-    vulkan_pack_args args = {
-        .src = vulkan_address(a->src),
-        .dst = vulkan_address(a->dst.data) + (uint64_t)a->row0 * a->dst.row_bytes,
-        .src_row_bytes = a->src_row_bytes,
-        .row_bytes = a->dst.row_bytes,
-        .n_rows = (int32_t)a->n_rows,
-        .n_blocks = (int32_t)(a->dst.n_in / layout.elems),
-        .block_bytes = layout.n_bytes};
+    vulkan_pack_args args = {.src = vulkan_address(a->src),
+                             .dst = vulkan_address(a->dst.data) +
+                                    (uint64_t)a->row0 * a->dst.row_bytes,
+                             .src_row_bytes = a->src_row_bytes,
+                             .row_bytes = a->dst.row_bytes,
+                             .n_rows = (int32_t)a->n_rows,
+                             .n_blocks = (int32_t)(a->dst.n_in / layout.elems),
+                             .block_bytes = layout.n_bytes};
     for (int i = 0; i < MOST_PARTS; i++) {
         args.part_from[i] = layout.from[i];
         args.part_bytes[i] = layout.bytes[i];
@@ -64,7 +64,9 @@ void vulkan_op_pack(gpu_stream *s, const gpu_pack *a) {
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-enum { ROWS_PER_GROUP = 8 }; /* with subgroups of 32 lanes; smaller ones do more, larger ones loop */
+enum {
+    ROWS_PER_GROUP = 8
+}; /* with subgroups of 32 lanes; smaller ones do more, larger ones loop */
 
 static void product(gpu_stream *s, const gpu_matmul *a, const void *q8, bool beside) {
     const vulkan_product_args args = {.w = vulkan_address(a->w.data),
@@ -107,11 +109,8 @@ void vulkan_op_matmul(gpu_stream *s, const gpu_matmul *a) {
     const bool quantized = gpu_type_wants_q8(a->w.type);
     assert(a->in.n_cols >= 1 && a->in.n_cols <= GPU_MAX_BATCH && a->in.ldx % 4 == 0);
     assert(!quantized || a->scratch);
-    const gpu_quantize q = {.x = a->in.x,
-                            .ldx = a->in.ldx,
-                            .n = a->w.n_in,
-                            .n_cols = a->in.n_cols,
-                            .q8 = a->scratch};
+    const gpu_quantize q = {
+        .x = a->in.x, .ldx = a->in.ldx, .n = a->w.n_in, .n_cols = a->in.n_cols, .q8 = a->scratch};
     if (quantized && !a->rounded) vulkan_op_quantize(s, &q);
     product(s, a, a->scratch, false);
 }

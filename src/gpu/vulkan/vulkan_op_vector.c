@@ -54,28 +54,28 @@ void vulkan_op_quantize(gpu_stream *s, const gpu_quantize *a) {
 void vulkan_op_activate(gpu_stream *s, const gpu_activate *a) {
     enum { PER_GROUP = 512 };
     assert(a->n_cols >= 1 && a->n >= 1 && (!a->q8 || a->n % 32 == 0));
-    const vulkan_activate_args args = {
-        .gate = vulkan_address(a->gate),
-        .up = vulkan_address(a->up),
-        .cut_weight = vulkan_address(a->cut_weight),
-        .divisors = vulkan_address(a->divisors),
-        .bitmap = vulkan_address(a->bitmap),
-        .y = vulkan_address(a->y),
-        .q8 = vulkan_address(a->q8),
-        .ldg = (int32_t)a->ldg,
-        .ldu = (int32_t)a->ldu,
-        .ldy = (int32_t)a->ldy,
-        .n = (int32_t)a->n,
-        .n_cols = a->n_cols,
-        .f = (int32_t)a->f,
-        .clamp_how = (a->clamp.shifted ? 1 : 0) | (a->clamp.late ? 2 : 0),
-        .given = a->given,
-        .n_words = (int32_t)a->n_words,
-        .first_bit = (int32_t)a->first_bit,
-        .clamp = a->clamp.most,
-        .threshold = a->threshold,
-        .cut = a->cut,
-        .cut_down = a->cut_down};
+    const vulkan_activate_args args = {.gate = vulkan_address(a->gate),
+                                       .up = vulkan_address(a->up),
+                                       .cut_weight = vulkan_address(a->cut_weight),
+                                       .divisors = vulkan_address(a->divisors),
+                                       .bitmap = vulkan_address(a->bitmap),
+                                       .y = vulkan_address(a->y),
+                                       .q8 = vulkan_address(a->q8),
+                                       .ldg = (int32_t)a->ldg,
+                                       .ldu = (int32_t)a->ldu,
+                                       .ldy = (int32_t)a->ldy,
+                                       .n = (int32_t)a->n,
+                                       .n_cols = a->n_cols,
+                                       .f = (int32_t)a->f,
+                                       .clamp_how = (a->clamp.shifted ? 1 : 0) |
+                                                    (a->clamp.late ? 2 : 0),
+                                       .given = a->given,
+                                       .n_words = (int32_t)a->n_words,
+                                       .first_bit = (int32_t)a->first_bit,
+                                       .clamp = a->clamp.most,
+                                       .threshold = a->threshold,
+                                       .cut = a->cut,
+                                       .cut_down = a->cut_down};
     vulkan_dispatch(s, VULKAN_ACTIVATE, (vulkan_variant){0}, &args, sizeof args,
                     vulkan_groups(a->n, PER_GROUP), a->n_cols, 1);
 }

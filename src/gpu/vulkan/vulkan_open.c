@@ -51,9 +51,10 @@ static void read_features(vulkan_abilities *a) {
 }
 
 static void read_properties(vulkan_abilities *a) {
-    const VkSubgroupFeatureFlags wanted =
-        VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
-        VK_SUBGROUP_FEATURE_SHUFFLE_BIT | VK_SUBGROUP_FEATURE_BALLOT_BIT;
+    const VkSubgroupFeatureFlags wanted = VK_SUBGROUP_FEATURE_BASIC_BIT |
+                                          VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
+                                          VK_SUBGROUP_FEATURE_SHUFFLE_BIT |
+                                          VK_SUBGROUP_FEATURE_BALLOT_BIT;
     VkPhysicalDeviceVulkan11Properties v11 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES};
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
@@ -164,8 +165,8 @@ static void open_loader(void) {
                   package);
         return;
     }
-    PFN_vkGetInstanceProcAddr address =
-        (PFN_vkGetInstanceProcAddr)dynlib_symbol(handle, "vkGetInstanceProcAddr");
+    PFN_vkGetInstanceProcAddr address = (PFN_vkGetInstanceProcAddr)dynlib_symbol(
+        handle, "vkGetInstanceProcAddr");
     bool whole = address != NULL;
     VkInstance instance = NULL;
 #define FIND(name)                                                                                 \

@@ -33,7 +33,8 @@ GPU_OPS(VULKAN_OP_DECLARE, VULKAN_OP_DECLARE_N)
     OP(stamp, STAMP)
 
 /* Enqueues a shader behind everything that the stream has: x * y * z workgroups, each at most
- * VULKAN_MOST_GROUPS. args: n_args bytes, pushed (128 bytes at most) or stored, as the shader says. */
+ * VULKAN_MOST_GROUPS. args: n_args bytes, pushed (128 bytes at most) or stored, as the shader says.
+ */
 enum { VULKAN_MOST_GROUPS = 65535, VULKAN_PUSHED_BYTES = 128 };
 void vulkan_dispatch(gpu_stream *s, vulkan_kernel k, vulkan_variant v, const void *args,
                      size_t n_args, int64_t x, int64_t y, int64_t z);
@@ -41,7 +42,8 @@ void vulkan_dispatch(gpu_stream *s, vulkan_kernel k, vulkan_variant v, const voi
 void vulkan_dispatch_beside(gpu_stream *s, vulkan_kernel k, vulkan_variant v, const void *args,
                             size_t n_args, int64_t x, int64_t y, int64_t z);
 
-/* vulkan_op_exchange.c: behind an operation that has written a message: raises its flag, if it has one. */
+/* vulkan_op_exchange.c: behind an operation that has written a message: raises its flag, if it has
+ * one. */
 void vulkan_raise(gpu_stream *s, const gpu_send *a, int32_t n_cols);
 
 static inline uint64_t vulkan_address(const void *device) {

@@ -1,6 +1,6 @@
-/* vulkan_pipelines.c: a pipeline for each combination of shader and specialization constants in use.
- * They are made when an operation is enqueued for the first time, and kept in the driver's cache,
- * whose contents are a file in the user's cache folder. */
+/* vulkan_pipelines.c: a pipeline for each combination of shader and specialization constants in
+ * use. They are made when an operation is enqueued for the first time, and kept in the driver's
+ * cache, whose contents are a file in the user's cache folder. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,16 +32,15 @@ static VkResult make_pipeline(vulkan_slot *slot, vulkan_kernel k, const vulkan_v
     const VkSpecializationInfo constants = {
         .mapEntryCount = N, .pMapEntries = entries, .dataSize = sizeof values, .pData = values};
     const VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT lanes = {
-        .sType =
-            VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT,
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT,
         .requiredSubgroupSize = slot->can->lanes};
     const bool chosen = slot->can->least_lanes != slot->can->most_lanes;
     const VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                   .pNext = chosen ? &lanes : NULL,
-                  .flags =
-                      chosen ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT : 0,
+                  .flags = chosen ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT
+                                  : 0,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                   .module = slot->modules[k],
                   .pName = "main",
@@ -69,8 +68,8 @@ VkResult vulkan_pipeline_of(vulkan_slot *slot, vulkan_kernel k, const vulkan_var
     VkResult r = slot->modules[k] ? VK_SUCCESS : make_module(slot, k);
     if (r == VK_SUCCESS) r = make_pipeline(slot, k, v, out);
     if (r == VK_SUCCESS)
-        slot->pipelines[slot->n_pipelines++] =
-            (vulkan_pipeline){.kernel = k, .variant = *v, .pipeline = *out};
+        slot->pipelines[slot->n_pipelines++] = (vulkan_pipeline){
+            .kernel = k, .variant = *v, .pipeline = *out};
     return r;
 }
 
@@ -81,8 +80,7 @@ pi_status vulkan_pipelines_open(vulkan_slot *slot, pi_error *err) {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
         .pushConstantRangeCount = 1,
         .pPushConstantRanges = &pushed};
-    const VkPipelineCacheCreateInfo cache = {.sType =
-                                                 VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
     VkResult r = slot->call.CreatePipelineLayout(slot->device, &layout, NULL, &slot->layout);
     if (r == VK_SUCCESS)
         r = slot->call.CreatePipelineCache(slot->device, &cache, NULL, &slot->cache);

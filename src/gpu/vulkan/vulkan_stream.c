@@ -93,10 +93,9 @@ static VkResult make_commands(gpu_device *d, VkCommandPool pool, VkCommandBuffer
 }
 
 static VkResult make_pool(gpu_device *d, VkCommandPool *out) {
-    const VkCommandPoolCreateInfo info = {
-        .sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
-        .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
-        .queueFamilyIndex = d->slot->can->family};
+    const VkCommandPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                          .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
+                                          .queueFamilyIndex = d->slot->can->family};
     return d->slot->call.CreateCommandPool(d->slot->device, &info, NULL, out);
 }
 
@@ -211,9 +210,9 @@ static void submit(gpu_stream *s, const gpu_program *program) {
 /* ---- streams --------------------------------------------------------------------------------- */
 
 pi_status vulkan_stream_create(gpu_device *d, gpu_stream **out, pi_error *err) {
-    const VkSemaphoreTypeCreateInfo timeline = {.sType =
-                                                    VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
-                                                .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    const VkSemaphoreTypeCreateInfo timeline = {
+        .sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+        .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
     const VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
                                         .pNext = &timeline};
     if (!vulkan_alive(d)) return vulkan_status(d, err);
@@ -240,8 +239,7 @@ static VkResult wait_idle(gpu_stream *s) {
                                       .pValues = &s->value};
     VkResult r = VK_SUCCESS;
     if (s->value == 0) return r;
-    do
-        r = d->slot->call.WaitSemaphores(d->slot->device, &info, SYNC_NS);
+    do r = d->slot->call.WaitSemaphores(d->slot->device, &info, SYNC_NS);
     while (r == VK_TIMEOUT && !d->slot->lost);
     return r == VK_TIMEOUT ? VK_ERROR_DEVICE_LOST : r;
 }
@@ -400,8 +398,8 @@ void vulkan_dispatch_beside(gpu_stream *s, vulkan_kernel k, vulkan_variant v, co
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-static void copy_buffer(gpu_stream *s, vulkan_batch *b, VkBuffer from, uint64_t from_at, VkBuffer to,
-                        uint64_t to_at, size_t n_bytes) {
+static void copy_buffer(gpu_stream *s, vulkan_batch *b, VkBuffer from, uint64_t from_at,
+                        VkBuffer to, uint64_t to_at, size_t n_bytes) {
     const VkBufferCopy part = {.srcOffset = from_at, .dstOffset = to_at, .size = n_bytes};
     barrier(s->device, b->commands, false);
     s->device->slot->call.CmdCopyBuffer(b->commands, from, to, 1, &part);
@@ -449,7 +447,8 @@ void vulkan_download(gpu_stream *s, void *host, const void *device, size_t n_byt
             vulkan_stick(d, VK_ERROR_OUT_OF_HOST_MEMORY, "no memory for a copy");
             return;
         }
-        *c = (vulkan_delivery){.to = host, .from = stage, .n_bytes = n_bytes, .next = b->deliveries};
+        *c = (vulkan_delivery){
+            .to = host, .from = stage, .n_bytes = n_bytes, .next = b->deliveries};
         b->deliveries = c;
         if (!vulkan_find_host(d->slot, stage, n_bytes, &to, &to_at)) return;
     }
