@@ -75,6 +75,16 @@ static void time_reading(const gpu_backend *b, const place_gpu *g, uint64_t most
     gpu_known_unlock();
 }
 
+/* Seconds of an exchange where kernels may not wait for the host, timed once per process. */
+static double time_sync(const gpu_backend *b, const place_gpu *g, double otherwise) {
+    gpu_known *known = gpu_known_lock(b->name, g->index);
+    double seconds = known->sync;
+    if (seconds == 0 && gpu_reading_sync(b, g->device, &seconds, NULL) != PI_OK) seconds = 0;
+    known->sync = seconds;
+    gpu_known_unlock();
+    return fmax(seconds, otherwise);
+}
+
 /* This machine with the GPU: rates from `cache` (NULL: none), or else data sheet figures with a
  * bandwidth that is measured now. */
 static void describe_machine(const pi_context_options *o, place_gpu *g) {
@@ -88,6 +98,7 @@ static void describe_machine(const pi_context_options *o, place_gpu *g) {
         m->shared = g->info.shared_memory;
         uint64_t room = g->info.memory_free < o->vram_budget ? g->info.memory_free : o->vram_budget;
         if (!measured) time_reading(b, g, room / 4, &m->device[SIDE_GPU]);
+        if (!b->kernels_may_wait) m->sync = time_sync(b, g, m->sync);
         m->device[SIDE_GPU].memory_bytes = g->info.memory_free;
     }
     m->node_bytes = b->node_bytes;
