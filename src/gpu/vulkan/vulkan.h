@@ -79,7 +79,6 @@ typedef struct vulkan_slot {
     bool lost;
     VkPipelineLayout layout;
     VkPipelineCache cache;
-    size_t cache_bytes; /* as it was read from its file */
     VkShaderModule modules[VULKAN_KERNEL_COUNT];
     vulkan_pipeline *pipelines;
     size_t n_pipelines, max_pipelines;

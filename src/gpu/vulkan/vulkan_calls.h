@@ -47,7 +47,6 @@
     C(CreatePipelineLayout)                                                                        \
     C(DestroyPipelineLayout)                                                                       \
     C(CreatePipelineCache)                                                                         \
-    C(GetPipelineCacheData)                                                                        \
     C(DestroyPipelineCache)                                                                        \
     C(CreateComputePipelines)                                                                      \
     C(DestroyPipeline)                                                                             \

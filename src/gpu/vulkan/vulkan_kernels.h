@@ -9,6 +9,7 @@
     K(quantize, QUANTIZE, 128)                                                                     \
     K(norm, NORM, 256)                                                                             \
     K(matvec, MATVEC, 128)                                                                         \
+    K(matmul, MATMUL, 256)                                                                         \
     K(rope_angles, ROPE_ANGLES, 64)                                                                \
     K(rope_store, ROPE_STORE, 128)                                                                 \
     K(attention, ATTENTION, 128)                                                                   \

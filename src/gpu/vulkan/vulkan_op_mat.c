@@ -65,25 +65,30 @@ void vulkan_op_pack(gpu_stream *s, const gpu_pack *a) {
 /* ---- products -------------------------------------------------------------------------------- */
 
 enum {
-    ROWS_PER_GROUP = 8
-}; /* with subgroups of 32 lanes; smaller ones do more, larger ones loop */
+    ROWS_PER_GROUP = 8, /* with subgroups of 32 lanes; smaller ones do more, larger ones loop */
+    TILE = 64           /* outputs and columns of a workgroup of matmul.comp */
+};
 
-static void product(gpu_stream *s, const gpu_matmul *a, const void *q8, bool beside) {
-    const vulkan_product_args args = {.w = vulkan_address(a->w.data),
-                                      .x = vulkan_address(a->in.x),
-                                      .q8 = vulkan_address(q8),
-                                      .bias = vulkan_address(a->bias),
-                                      .y = vulkan_address(a->y),
-                                      .row_bytes = a->w.row_bytes,
-                                      .n_in = (int32_t)a->w.n_in,
-                                      .n_out = (int32_t)a->w.n_out,
-                                      .n_cols = a->in.n_cols,
-                                      .ldx = (int32_t)a->in.ldx,
-                                      .ldy = (int32_t)a->ldy,
-                                      .scale = a->scale,
-                                      .flags = (a->add ? PRODUCT_ADD : 0u) |
-                                               (a->relu ? PRODUCT_RELU : 0u) |
-                                               (a->scale_last ? PRODUCT_SCALE_LAST : 0u)};
+static vulkan_product_args product_args(const gpu_matmul *a, const void *q8) {
+    return (vulkan_product_args){.w = vulkan_address(a->w.data),
+                                 .x = vulkan_address(a->in.x),
+                                 .q8 = vulkan_address(q8),
+                                 .bias = vulkan_address(a->bias),
+                                 .y = vulkan_address(a->y),
+                                 .row_bytes = a->w.row_bytes,
+                                 .n_in = (int32_t)a->w.n_in,
+                                 .n_out = (int32_t)a->w.n_out,
+                                 .n_cols = a->in.n_cols,
+                                 .ldx = (int32_t)a->in.ldx,
+                                 .ldy = (int32_t)a->ldy,
+                                 .scale = a->scale,
+                                 .flags = (a->add ? PRODUCT_ADD : 0u) |
+                                          (a->relu ? PRODUCT_RELU : 0u) |
+                                          (a->scale_last ? PRODUCT_SCALE_LAST : 0u)};
+}
+
+static void few_columns(gpu_stream *s, const gpu_matmul *a, const void *q8, bool beside) {
+    const vulkan_product_args args = product_args(a, q8);
     const vulkan_variant v = {.type = a->w.type, .cols = vulkan_cols(a->in.n_cols)};
     const int64_t groups = vulkan_groups(a->w.n_out, ROWS_PER_GROUP);
     if (beside)
@@ -99,7 +104,7 @@ void vulkan_op_matvec(gpu_stream *s, const gpu_matmul *a, int32_t n) {
         assert(a[i].in.n_cols >= 1 && a[i].in.n_cols <= GPU_MAX_COLS);
         assert(!gpu_type_wants_q8(a[i].w.type) || a[i].in.q8);
         assert(!a[i].norm || (n == 1 && a->in.n_cols == 1 && a->norm->x == a->y));
-        product(s, &a[i], a[i].in.q8, i > 0);
+        few_columns(s, &a[i], a[i].in.q8, i > 0);
     }
     if (a->norm) vulkan_op_norm(s, a->norm);
 }
@@ -112,5 +117,11 @@ void vulkan_op_matmul(gpu_stream *s, const gpu_matmul *a) {
     const gpu_quantize q = {
         .x = a->in.x, .ldx = a->in.ldx, .n = a->w.n_in, .n_cols = a->in.n_cols, .q8 = a->scratch};
     if (quantized && !a->rounded) vulkan_op_quantize(s, &q);
-    product(s, a, a->scratch, false);
+    if (a->in.n_cols <= GPU_MAX_COLS) {
+        few_columns(s, a, a->scratch, false);
+        return;
+    }
+    const vulkan_product_args args = product_args(a, a->scratch);
+    vulkan_dispatch(s, VULKAN_MATMUL, (vulkan_variant){.type = a->w.type}, &args, sizeof args,
+                    (a->w.n_out + TILE - 1) / TILE, (a->in.n_cols + TILE - 1) / TILE, 1);
 }

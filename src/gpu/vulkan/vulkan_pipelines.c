@@ -1,7 +1,6 @@
 /* vulkan_pipelines.c: a pipeline for each combination of shader and specialization constants in
- * use. They are made when an operation is enqueued for the first time, and kept in the driver's
- * cache, whose contents are a file in the user's cache folder. */
-#include <stdlib.h>
+ * use. They are made when an operation is enqueued for the first time, and live as long as the
+ * logical device. Drivers keep the machine code of shaders in files themselves. */
 #include <string.h>
 
 #include "vulkan.h"
