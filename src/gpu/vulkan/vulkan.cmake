@@ -42,9 +42,22 @@ foreach(kernel IN LISTS kernels)
         COMMENT "Building shader ${name}" VERBATIM)
     list(APPEND images ${folder}/${name}.spv)
     string(APPEND declared "EMBED(${name}, \"${folder}/${name}.spv\")\n")
-    string(APPEND rows "    {pi_shader_${name}, pi_shader_end_${name}},\n")
+    set(dot "NULL, NULL")
+    file(READ ${source} text)
+    if(text MATCHES "dot\\.glsl|dot4\\(") # also for devices with integer dot products
+        add_custom_command(OUTPUT ${folder}/${name}_dot.spv DEPENDS ${source} ${includes}
+            COMMAND ${PI_GLSLC} --target-env=vulkan1.2 -O -Werror -DINT_DOT
+                -o ${folder}/${name}_dot.spv ${source}
+            COMMENT "Building shader ${name} with integer dot products" VERBATIM)
+        list(APPEND images ${folder}/${name}_dot.spv)
+        string(APPEND declared "EMBED(${name}_dot, \"${folder}/${name}_dot.spv\")\n")
+        set(dot "pi_shader_${name}_dot, pi_shader_end_${name}_dot")
+    endif()
+    string(APPEND rows "    {pi_shader_${name}, pi_shader_end_${name}, ${dot}},\n")
 endforeach()
 file(CONFIGURE OUTPUT ${folder}/vulkan_shader_list.c CONTENT [[/* By the build. */
+#include <stddef.h>
+
 #include "vulkan_shaders.h"
 
 #if defined(_WIN32)

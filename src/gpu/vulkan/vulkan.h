@@ -32,6 +32,7 @@ typedef struct vulkan_abilities {
     uint32_t family;                  /* of the queue */
     uint32_t stamp_bits;              /* of a time stamp of the queue; 0: there are none */
     uint64_t import_align;            /* of imported host memory; 0: cannot be imported */
+    bool int_dot;                     /* VK_KHR_shader_integer_dot_product, packed and signed */
     bool unified;                     /* device and host share memory */
     bool budget;                      /* reports its free memory */
     char lacks[128];                  /* the first thing missing; "": nothing */

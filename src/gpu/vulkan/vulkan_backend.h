@@ -6,4 +6,8 @@
 
 const gpu_backend *vulkan_backend(void); /* opens nothing */
 
+/* For tests, before a device is opened: devices have no more than the weakest that is supported:
+ * allocations of 2 GiB, no integer dot products, no imported memory. */
+void vulkan_lower_limits(void);
+
 #endif

@@ -184,13 +184,18 @@ static VkResult make_device(vulkan_slot *slot) {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
         .pNext = &v12,
         .storageBuffer16BitAccess = VK_TRUE};
+    VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR,
+        .pNext = &v11,
+        .shaderIntegerDotProduct = VK_TRUE};
     const VkPhysicalDeviceFeatures2 features = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
-        .pNext = &v11,
+        .pNext = can->int_dot ? (void *)&dot : &v11,
         .features = {.shaderInt16 = VK_TRUE, .shaderInt64 = VK_TRUE}};
-    const char *extensions[2];
+    const char *extensions[3];
     uint32_t n = 0;
     if (chosen) extensions[n++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
+    if (can->int_dot) extensions[n++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
     if (can->import_align) extensions[n++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                      .pNext = &features,

@@ -94,6 +94,14 @@ static void read_extensions(vulkan_abilities *a) {
         all.calls.GetPhysicalDeviceProperties2(a->physical, &p);
         a->import_align = import.minImportedHostPointerAlignment;
     }
+    if (has_extension(a, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME)) {
+        VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot = {
+            .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR};
+        f.pNext = &dot;
+        all.calls.GetPhysicalDeviceFeatures2(a->physical, &f);
+        a->int_dot = dot.shaderIntegerDotProduct;
+        f.pNext = &control;
+    }
     a->budget = has_extension(a, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     if (!has_extension(a, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)) return;
     all.calls.GetPhysicalDeviceFeatures2(a->physical, &f);
@@ -203,6 +211,17 @@ static void open_loader(void) {
         describe_device(&all.device[i]);
     }
     all.n = (int)n;
+}
+
+void vulkan_lower_limits(void) {
+    vulkan_find();
+    for (int i = 0; i < all.n; i++) {
+        vulkan_abilities *a = &all.device[i];
+        const uint64_t least = (uint64_t)1 << 31;
+        if (a->most_alloc > least) a->most_alloc = least;
+        a->int_dot = false;
+        a->import_align = 0;
+    }
 }
 
 const vulkan_all *vulkan_find(void) {

@@ -14,9 +14,12 @@ static const uint32_t threads_of[] = {
 
 static VkResult make_module(vulkan_slot *slot, vulkan_kernel k) {
     const vulkan_shader *shader = &vulkan_shaders[k];
+    const bool dot = slot->can->int_dot && shader->dot_begin;
+    const uint8_t *begin = dot ? shader->dot_begin : shader->begin,
+                  *end = dot ? shader->dot_end : shader->end;
     const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                           .codeSize = (size_t)(shader->end - shader->begin),
-                                           .pCode = (const uint32_t *)(const void *)shader->begin};
+                                           .codeSize = (size_t)(end - begin),
+                                           .pCode = (const uint32_t *)(const void *)begin};
     return slot->call.CreateShaderModule(slot->device, &info, NULL, &slot->modules[k]);
 }
 

@@ -5,7 +5,8 @@
 #include <stdint.h>
 
 typedef struct vulkan_shader {
-    const uint8_t *begin, *end; /* SPIR-V, aligned to 4 bytes */
+    const uint8_t *begin, *end;         /* SPIR-V, aligned to 4 bytes */
+    const uint8_t *dot_begin, *dot_end; /* with integer dot products; NULL: it has none */
 } vulkan_shader;
 
 extern const vulkan_shader vulkan_shaders[]; /* by vulkan_kernel */

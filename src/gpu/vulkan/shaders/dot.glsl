@@ -37,8 +37,9 @@ sums dot_rows(uint64_t row0, uint64_t row1, int n, uint64_t x, int ldx, uint64_t
                     float d = load_float(at4(q8_d(column, n), k / 32));
                     float total = float(load_int(at4(q8_sum(column, n), k / 16)));
                     [[unroll]] for (int r = 0; r < ROWS; r++) {
-                        int p = dot4(u[r].q[4 * g], v.x) + dot4(u[r].q[4 * g + 1], v.y) +
-                                dot4(u[r].q[4 * g + 2], v.z) + dot4(u[r].q[4 * g + 3], v.w);
+                        int p = 0;
+                        [[unroll]] for (int e = 0; e < 4; e++)
+                            p = dot4(u[r].q[4 * g + e], v[e], p);
                         s.of[4 * r + c] += d * (u[r].s[g] * float(p) - u[r].m[g] * total);
                     }
                 }

@@ -100,7 +100,7 @@ void main() {
                         x[i] = x_part[(mine_c + 16 * i) * STRIDE + 4 * j + e];
                     }
                     [[unroll]] for (int i = 0; i < 16; i++)
-                        part[i / 4][i % 4] += dot4(w[i / 4], x[i % 4]);
+                        part[i / 4][i % 4] = dot4(w[i / 4], x[i % 4], part[i / 4][i % 4]);
                 }
                 [[unroll]] for (int i = 0; i < 16; i++) {
                     int r = (mine_r + 16 * (i / 4)) * UNITS + u, c = (mine_c + 16 * (i % 4)) * UNITS + u;

@@ -132,11 +132,20 @@ uint64_t q8_d(uint64_t q8, int n) { return q8 + uint64_t(n); }
 uint64_t q8_sum(uint64_t q8, int n) { return q8 + uint64_t(n + (n / 8 + 15) / 16 * 16); }
 uint64_t q8_bytes(int n) { return uint64_t(n + (n / 8 + 15) / 16 * 16 + (n / 4 + 15) / 16 * 16); }
 
-// d . e of four signed bytes each.
-int dot4(uint d, uint e) {
+// sum + d . e, of four signed bytes each. The build makes two modules of a shader that uses it: with
+// INT_DOT it is one instruction (OpSDotKHR, of the packed format).
+#ifdef INT_DOT
+#extension GL_EXT_spirv_intrinsics : require
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018],
+                  id = 4450)
+int packed_dot(int d, int e, spirv_literal int packing);
+int dot4(uint d, uint e, int sum) { return sum + packed_dot(int(d), int(e), 0); }
+#else
+int dot4(uint d, uint e, int sum) {
     ivec4 p = ivec4(unpack8(int(d))) * ivec4(unpack8(int(e)));
-    return p.x + p.y + p.z + p.w;
+    return sum + p.x + p.y + p.z + p.w;
 }
+#endif
 
 // Writes the group of 32 that contains elements [i, i + 4), v, of this lane: eight neighbouring
 // lanes have its values, in order; i is a multiple of 4 and `valid` is equal in the eight. All lanes
