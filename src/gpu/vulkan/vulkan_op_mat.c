@@ -15,8 +15,10 @@ typedef struct pack_layout {
     uint32_t from[MOST_PARTS], bytes[MOST_PARTS];
 } pack_layout;
 
-#define AT(block, name)    offsetof(block, name)
-#define BYTES(block, name) sizeof(((block *)0)->name)
+#define FROM(block, name)  offsetof(struct block, name)
+#define BYTES(block, name) sizeof(((struct block *)0)->name)
+/* Of the fields from `first` to the end of `last`. */
+#define SPAN(block, first, last) (FROM(block, last) + BYTES(block, last) - FROM(block, first))
 
 static pack_layout layout_of(quant_type type) {
     switch (type) {
@@ -25,16 +27,31 @@ static pack_layout layout_of(quant_type type) {
     case QUANT_F16:
     case QUANT_BF16:
         return (pack_layout){1, 2, {0}, {2}};
-    case QUANT_Q4_0:
-        return (pack_layout){32,
-                             sizeof(block_q4_0),
-                             {AT(block_q4_0, qs), AT(block_q4_0, d)},
-                             {BYTES(block_q4_0, qs), BYTES(block_q4_0, d)}};
-    case QUANT_Q8_0:
-        return (pack_layout){32,
-                             sizeof(block_q8_0),
-                             {AT(block_q8_0, qs), AT(block_q8_0, d)},
-                             {BYTES(block_q8_0, qs), BYTES(block_q8_0, d)}};
+#define HALVES(TYPE, block, elems, values, first, last)                                            \
+    case QUANT_##TYPE:                                                                             \
+        return (pack_layout){elems,                                                                \
+                             sizeof(struct block),                                                 \
+                             {FROM(block, values), FROM(block, first)},                            \
+                             {BYTES(block, values), SPAN(block, first, last)}};
+        HALVES(Q4_0, block_q4_0, 32, qs, d, d)
+        HALVES(Q8_0, block_q8_0, 32, qs, d, d)
+        HALVES(Q4_K, block_q4_k, 256, qs, d, scales)
+        HALVES(IQ4_XS, block_iq4_xs, 256, qs, d, scales_l)
+        HALVES(MXFP4, block_mxfp4, 32, qs, e, e)
+#undef HALVES
+    case QUANT_Q5_K:
+        return (pack_layout){
+            256,
+            sizeof(block_q5_k),
+            {FROM(block_q5_k, qs), FROM(block_q5_k, qh), FROM(block_q5_k, d)},
+            {BYTES(block_q5_k, qs), BYTES(block_q5_k, qh), SPAN(block_q5_k, d, scales)}};
+    case QUANT_Q6_K:
+        return (pack_layout){256,
+                             sizeof(block_q6_k),
+                             {FROM(block_q6_k, ql), FROM(block_q6_k, qh), FROM(block_q6_k, scales),
+                              FROM(block_q6_k, d)},
+                             {BYTES(block_q6_k, ql), BYTES(block_q6_k, qh),
+                              BYTES(block_q6_k, scales), BYTES(block_q6_k, d)}};
     default:
         assert(!"a type without shaders");
         return (pack_layout){.elems = 1};

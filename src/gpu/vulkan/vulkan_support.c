@@ -21,6 +21,11 @@ static bool has_type(quant_type type) {
     case QUANT_BF16:
     case QUANT_Q8_0:
     case QUANT_Q4_0:
+    case QUANT_Q4_K:
+    case QUANT_Q5_K:
+    case QUANT_Q6_K:
+    case QUANT_IQ4_XS:
+    case QUANT_MXFP4:
         return true;
     default:
         return type == GPU_NO_TYPE;

@@ -31,6 +31,9 @@ struct unit {
 
 #include "format_q8_0.glsl"
 #include "format_q4_0.glsl"
+#include "format_q45_k.glsl"
+#include "format_q6_k.glsl"
+#include "format_tables.glsl"
 
 // Values [8 * i, 8 * i + 8) of a row of floats.
 void load_floats(uint64_t row, int i, out vec4 low, out vec4 high) {
@@ -52,6 +55,11 @@ void load_floats(uint64_t row, int i, out vec4 low, out vec4 high) {
 unit load_unit(uint64_t row, int n, int i) {
     switch (TYPE) {
     case TYPE_Q4_0: return Q4_0_unit(row, n, i);
+    case TYPE_Q4_K: return Q45_K_unit(row, n, i, false);
+    case TYPE_Q5_K: return Q45_K_unit(row, n, i, true);
+    case TYPE_Q6_K: return Q6_K_unit(row, n, i);
+    case TYPE_IQ4_XS: return IQ4_XS_unit(row, n, i);
+    case TYPE_MXFP4: return MXFP4_unit(row, n, i);
     default: return Q8_0_unit(row, n, i);
     }
 }
@@ -59,6 +67,11 @@ unit load_unit(uint64_t row, int n, int i) {
 int unit_first(int i) {
     switch (TYPE) {
     case TYPE_Q4_0: return Q4_0_first(i);
+    case TYPE_Q4_K:
+    case TYPE_Q5_K: return Q45_K_first(i);
+    case TYPE_Q6_K: return Q6_K_first(i);
+    case TYPE_IQ4_XS:
+    case TYPE_MXFP4: return TABLE_first(i);
     default: return Q8_0_first(i);
     }
 }
@@ -66,6 +79,11 @@ int unit_first(int i) {
 int unit_distance() {
     switch (TYPE) {
     case TYPE_Q4_0: return Q4_0_DISTANCE;
+    case TYPE_Q4_K:
+    case TYPE_Q5_K: return Q45_K_DISTANCE;
+    case TYPE_Q6_K: return Q6_K_DISTANCE;
+    case TYPE_IQ4_XS:
+    case TYPE_MXFP4: return TABLE_DISTANCE;
     default: return Q8_0_DISTANCE;
     }
 }
