@@ -44,7 +44,7 @@ foreach(kernel IN LISTS kernels)
     string(APPEND declared "EMBED(${name}, \"${folder}/${name}.spv\")\n")
     set(dot "NULL, NULL")
     file(READ ${source} text)
-    if(text MATCHES "dot\\.glsl|dot4\\(") # also for devices with integer dot products
+    if(text MATCHES "(dot|tile)\\.glsl") # also for devices with integer dot products
         add_custom_command(OUTPUT ${folder}/${name}_dot.spv DEPENDS ${source} ${includes}
             COMMAND ${PI_GLSLC} --target-env=vulkan1.2 -O -Werror -DINT_DOT
                 -o ${folder}/${name}_dot.spv ${source}

@@ -18,6 +18,12 @@
     K(activate, ACTIVATE, 128)                                                                     \
     K(add, ADD, 256)                                                                               \
     K(softcap, SOFTCAP, 256)                                                                       \
+    K(route, ROUTE, 64)                                                                            \
+    K(expert_in, EXPERT_IN, 128)                                                                   \
+    K(expert_matvec, EXPERT_MATVEC, 128)                                                           \
+    K(expert_sum, EXPERT_SUM, 256)                                                                 \
+    K(expert_group, EXPERT_GROUP, 256)                                                             \
+    K(expert_matmul, EXPERT_MATMUL, 256)                                                           \
     K(publish, PUBLISH, 256)                                                                       \
     K(receive, RECEIVE, 256)                                                                       \
     K(stamp, STAMP, 32)

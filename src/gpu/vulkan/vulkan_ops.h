@@ -28,6 +28,12 @@ GPU_OPS(VULKAN_OP_DECLARE, VULKAN_OP_DECLARE_N)
     OP(activate, ACTIVATE)                                                                         \
     OP(add, ADD)                                                                                   \
     OP(softcap, SOFTCAP)                                                                           \
+    OP(route, ROUTE)                                                                               \
+    OP(expert_in, EXPERT_IN)                                                                       \
+    OP(expert_matvec, EXPERT_MATVEC)                                                               \
+    OP(expert_sum, EXPERT_SUM)                                                                     \
+    OP(expert_group, EXPERT_GROUP)                                                                 \
+    OP(expert_matmul, EXPERT_MATMUL)                                                               \
     OP(publish, PUBLISH)                                                                           \
     OP(receive, RECEIVE)                                                                           \
     OP(stamp, STAMP)

@@ -148,6 +148,56 @@ ARGS(vulkan_receive_args) {
     u32 flags;
 };
 
+#define GATING_SOFTMAX        1
+#define GATING_SIGMOID        2
+#define GATING_SOFTMAX_CHOSEN 3
+ARGS(vulkan_route_args) {
+    u64 scores, select_bias, perm, slots, uses, choices, host_bits, epoch;
+    i32 lds, n_expert, n_used, n_group, n_group_used, gating, norm, share;
+    float scale;
+    u32 unused;
+};
+
+#define EXPERT_WEIGH 1
+#define EXPERT_SKIP  2
+ARGS(vulkan_expert_in_args) {
+    u64 gate, up, gate_bias, up_bias, gate_scales, up_scales, choices, x, q8, fired, h, h_q8;
+    u64 row_bytes;
+    i32 n, step, n_in, ldx, n_used, n_own, n_pairs, ldh, f, clamp_how;
+    float clamp, threshold;
+    u32 flags, unused;
+};
+
+ARGS(vulkan_expert_matvec_args) {
+    u64 w, bias, scales, choices, x, q8, y, row_bytes;
+    i32 n_in, n_out, ldx, ldy, n_pairs, n_own;
+};
+
+#define SUM_SET     1
+#define SUM_WEIGHED 2
+ARGS(vulkan_expert_sum_args) {
+    u64 x, choices, shared_x, shared_score, used, y;
+    i32 ldx, ldy, n, n_used, n_own, n_cols, lds, ld_score;
+    float scale;
+    u32 flags;
+};
+
+ARGS(vulkan_expert_group_args) {
+    u64 choices, tile, n_listed, pair, column;
+    i32 n_pairs, n_used, n_own, n_tiles;
+};
+
+#define MATMUL_OF_PAIRS  4
+#define RESULT_PRODUCT   0
+#define RESULT_ACTIVATED 1
+#define RESULT_GATED     2
+ARGS(vulkan_expert_matmul_args) {
+    u64 w, bias, scales, choices, tile, pair, column, x, q8, y, row_bytes;
+    i32 n_in, n_out, step, ldx, ldy, result, f, clamp_how;
+    float clamp, threshold;
+    u32 flags, unused;
+};
+
 #ifndef VULKAN
 #undef u64
 #undef u32
