@@ -326,6 +326,8 @@ void gpu_exec_destroy(gpu_exec *g) {
     gpu_exec_swap_free(g);
     gpu_exec_moves_free(g);
     gpu_exec_programs_free(g, &g->programs);
+    for (size_t i = 0; i < g->pieces.n; i++) g->b->program_free(g->pieces.of[i].program);
+    mem_free(g->pieces.of);
     for (int i = 0; i < GPU_EXEC_STAGES; i++)
         if (g->staged[i]) g->b->event_destroy(g->staged[i]);
     if (g->side) g->b->stream_destroy(g->side);

@@ -176,7 +176,7 @@ uint64_t vulkan_free_bytes(const vulkan_abilities *can, uint64_t *total);
 /* The buffer with n_bytes at a device address, and where in it; false: there is none. */
 bool vulkan_find_device(vulkan_slot *slot, const void *p, size_t n_bytes, VkBuffer *buffer,
                         uint64_t *at);
-/* The same for pinned memory, by its address on the host. */
+/* The buffer with n_bytes of pinned memory, by their address on the host. */
 bool vulkan_find_host(vulkan_slot *slot, const void *p, size_t n_bytes, VkBuffer *buffer,
                       uint64_t *at);
 void vulkan_free_chunks(vulkan_slot *slot);

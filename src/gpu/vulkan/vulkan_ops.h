@@ -44,7 +44,7 @@ GPU_OPS(VULKAN_OP_DECLARE, VULKAN_OP_DECLARE_N)
 enum { VULKAN_MOST_GROUPS = 65535, VULKAN_PUSHED_BYTES = 128 };
 void vulkan_dispatch(gpu_stream *s, vulkan_kernel k, vulkan_variant v, const void *args,
                      size_t n_args, int64_t x, int64_t y, int64_t z);
-/* The same, but it may run together with the dispatch before it. */
+/* A dispatch that may run together with the dispatch before it. */
 void vulkan_dispatch_beside(gpu_stream *s, vulkan_kernel k, vulkan_variant v, const void *args,
                             size_t n_args, int64_t x, int64_t y, int64_t z);
 
@@ -55,7 +55,7 @@ void vulkan_raise(gpu_stream *s, const gpu_send *a, int32_t n_cols);
 static inline uint64_t vulkan_address(const void *device) {
     return (uint64_t)(uintptr_t)device;
 }
-/* Workgroups for n items, at most VULKAN_MOST_GROUPS: shaders loop over what is left. */
+/* Workgroups for n items, at most VULKAN_MOST_GROUPS: shaders loop over the others. */
 static inline int64_t vulkan_groups(int64_t n, int64_t per_group) {
     const int64_t groups = (n + per_group - 1) / per_group;
     return groups < VULKAN_MOST_GROUPS ? groups : VULKAN_MOST_GROUPS;

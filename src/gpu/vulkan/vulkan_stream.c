@@ -2,9 +2,9 @@
  *
  * All streams of a device share one queue, which runs submissions in their order; so what one
  * stream has submitted comes before what another submits later. Every command waits for all
- * earlier ones by a barrier, unless it is enqueued beside the one before. Commands collect in a
- * batch, which is submitted when an event is recorded, a program is launched or the stream is
- * synchronized. */
+ * earlier ones by a barrier, unless it may run together with the one before
+ * (vulkan_dispatch_beside). Commands collect in a batch, which is submitted when an event is
+ * recorded, a program is launched or the stream is synchronized. */
 #include <assert.h>
 #include <string.h>
 
