@@ -80,6 +80,10 @@ void gpu_exec_raise(gpu_exec *g, int exchange, bool idle) {
     gpu_exec_continue(g);
 }
 
+void gpu_exec_skip(gpu_exec *g) {
+    gpu_exec_continue(g);
+}
+
 /* Selected neurons of column `col` in a message of n neurons per token. */
 static uint32_t *bits_of(const gpu_exec *g, plan_side sender, int64_t n, int64_t col) {
     return (uint32_t *)g->message_bits[sender].host + col * plan_bits_words(n);
