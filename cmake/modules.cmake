@@ -201,6 +201,34 @@ function(pi_not_on system reason)
     endforeach()
 endfunction()
 
+# pi_vulkan_test(NAME [LONG] [AS NAME] [ARGS arguments...]): a pi_test that accepts --device also runs
+# with the Vulkan backend, on the first device of the loader, with the validation layer's core and
+# synchronization checks where it is installed: its messages end the test. LONG: only with `ctest -C
+# long`. AS: the end of its name, when a test runs twice.
+set(PI_VULKAN_SETTINGS ${PROJECT_SOURCE_DIR}/tests/gpu/vulkan)
+find_file(PI_VULKAN_VALIDATION VkLayer_khronos_validation.json
+    PATHS /usr/share/vulkan/explicit_layer.d /usr/local/share/vulkan/explicit_layer.d NO_DEFAULT_PATH)
+function(pi_vulkan_test name)
+    cmake_parse_arguments(T "LONG" "AS" "ARGS" ${ARGN})
+    get_property(built GLOBAL PROPERTY PI_VULKAN_BUILT)
+    if(NOT built OR PI_SANITIZE OR CMAKE_CROSSCOMPILING)
+        return()
+    endif()
+    set(when)
+    if(T_LONG)
+        set(when CONFIGURATIONS long)
+    endif()
+    set(environment VK_LAYER_SETTINGS_PATH=${PI_VULKAN_SETTINGS})
+    if(PI_VULKAN_VALIDATION)
+        list(APPEND environment VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation)
+    endif()
+    get_test_property(${name} TIMEOUT timeout)
+    add_test(NAME vulkan_${name}${T_AS} ${when}
+        COMMAND test_${name} --device vulkan ${T_ARGS})
+    set_tests_properties(vulkan_${name}${T_AS} PROPERTIES LABELS vulkan TIMEOUT ${timeout}
+        ENVIRONMENT "${environment}")
+endfunction()
+
 # pi_device_test(NAME): a pi_test that accepts --device. It runs on the simulated GPU. With
 # PI_TEST_DEVICE it also runs on that device (label `device`), under the program PI_TEST_UNDER if one
 # is given, such as compute-sanitizer, which may take ten times as long.

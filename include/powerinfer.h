@@ -198,6 +198,7 @@ typedef enum pi_cache_type {
 #define PI_BACKENDS(ROW)                                                                           \
     ROW(CUDA, "cuda", "CUDA", true)                                                                \
     ROW(HIP, "hip", "HIP", true)                                                                   \
+    ROW(VULKAN, "vulkan", "Vulkan", true)                                                          \
     ROW(SIM, "sim", "the simulated GPU", false)
 
 typedef enum pi_device_choice {

@@ -75,6 +75,8 @@ if have apt-get && have dpkg-query; then
         want libjansson-dev
         want libedit-dev # line editing in chat
         want libmicrohttpd-dev # serve
+        have glslc || want glslc # the Vulkan backend, with its headers
+        want libvulkan-dev
         has_library libcurl || want libcurl4-openssl-dev # downloading models
         want liburing-dev # weights from the drive
     else
@@ -104,6 +106,9 @@ if have apt-get && have dpkg-query; then
         python3 -c 'import ensurepip, venv' 2>/dev/null || want python3-venv
         [ "$arm" = yes ] || want liblapacke-dev # reference for the linear algebra
         have glpsol || want glpk-utils # exact solver, reference for placements
+        # A Vulkan driver that runs on the CPU, and the checks of its use.
+        [ "$arm" = yes ] || want mesa-vulkan-drivers
+        [ "$arm" = yes ] || want vulkan-validationlayers
         have clang-format || have clang-format-14 || want clang-format
     fi
     if [ "$packages" = yes ]; then

@@ -189,8 +189,9 @@ class pi_device_choice(IntEnum):
     PI_DEVICE_CPU = 1
     PI_DEVICE_CUDA = 2
     PI_DEVICE_HIP = 3
-    PI_DEVICE_SIM = 4
-    PI_DEVICE_COUNT = 5
+    PI_DEVICE_VULKAN = 4
+    PI_DEVICE_SIM = 5
+    PI_DEVICE_COUNT = 6
 
 
 class pi_logits_wanted(IntEnum):
@@ -313,6 +314,7 @@ PI_DEVICE_AUTO = pi_device_choice.PI_DEVICE_AUTO
 PI_DEVICE_CPU = pi_device_choice.PI_DEVICE_CPU
 PI_DEVICE_CUDA = pi_device_choice.PI_DEVICE_CUDA
 PI_DEVICE_HIP = pi_device_choice.PI_DEVICE_HIP
+PI_DEVICE_VULKAN = pi_device_choice.PI_DEVICE_VULKAN
 PI_DEVICE_SIM = pi_device_choice.PI_DEVICE_SIM
 PI_DEVICE_COUNT = pi_device_choice.PI_DEVICE_COUNT
 PI_MAX_DEVICES = 8

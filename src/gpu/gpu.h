@@ -1,9 +1,9 @@
 /* gpu.h: GPUs behind one versioned table of functions.
  *
- * A backend (cuda, hip, sim) is a shared object, libpowerinfer_NAME.so, that is opened at run time;
- * so one executable runs everywhere and uses a GPU where backend and driver are installed. A
- * missing driver, file or device is reported as "no device", with the reason; it never stops the
- * executable.
+ * A backend is a part of the library (cuda, hip, vulkan), which opens the driver's library at run
+ * time, or a shared object, libpowerinfer_NAME.so (sim). So one executable runs everywhere, and
+ * uses a GPU where backend and driver are installed. A missing driver, file or device is reported
+ * as "no device", with the reason; it never stops the executable.
  *
  * Use by the engine. Once per context: open a device; allocate weights, KV caches, buffers and
  * flags; record one program per number of columns (tokens of a ubatch): all operations (gpu_ops.h)
@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Increase with every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 22 };
+enum { GPU_VERSION = 23 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;
@@ -59,7 +59,10 @@ typedef struct gpu_info {
     int32_t capability_major, capability_minor;
     bool shared_memory; /* host and device share memory: no copies */
     bool tensor_cores;
-    bool overlaps; /* kernels of a program overlap: a separate kernel begins at once */
+    bool int8_prompts; /* matmul multiplies quantized weights with int8 activations, as with tensor
+                          cores, also without them */
+    bool software;     /* no GPU: a driver that computes on the CPU; PI_DEVICE_AUTO ignores it */
+    bool overlaps;     /* kernels of a program overlap: a separate kernel begins at once */
 } gpu_info;
 
 typedef struct gpu_open_options {
@@ -92,6 +95,12 @@ typedef struct gpu_backend {
     const char *name;       /* "cuda" */
     size_t node_bytes;      /* device memory of one kernel of a recorded program, approximate */
     size_t granularity;     /* bytes; every device allocation takes a multiple of this */
+    /* Whether a kernel may wait for a flag that the host raises meanwhile. Otherwise a receive must
+     * be enqueued after the host has raised its flag, and the host reads a message only when an
+     * event that was recorded behind it is done. */
+    bool kernels_may_wait;
+    /* A context uses one device only: another does not reach its pinned memory. */
+    bool one_device;
     gpu_supports *supports; /* the answer for all devices; called before planning */
 
     /* Devices. `count` and `describe` take no device memory. Without a device `count` returns

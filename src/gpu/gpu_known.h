@@ -9,6 +9,7 @@ typedef struct gpu_known {
     bool probed, serial; /* whether launches wait until kernels have ended (gpu_probe.c) */
     bool timed;          /* reading its memory was timed (place_device.c) */
     double stream_gbps, gather_gbps; /* gpu_reading.h; 0: the times were not plausible */
+    double sync;                     /* gpu_reading.h, where kernels may not wait; 0: not timed */
 } gpu_known;
 
 /* The entry of a device; at first all zeros. Other threads wait until gpu_known_unlock, so that one

@@ -14,6 +14,9 @@
 #if GPU_BUILT_CUDA || GPU_BUILT_HIP
 #include "driver_backend.h"
 #endif
+#if GPU_BUILT_VULKAN
+#include "vulkan_backend.h"
+#endif
 
 #ifndef GPU_INSTALL_FOLDER
 #error "GPU_INSTALL_FOLDER, GPU_INSTALL_LIBDIR and GPU_MODULE_SUFFIX are set by the build"
@@ -93,6 +96,12 @@ pi_status gpu_library_open(const char *name, const char *folder, gpu_library *ou
 #if GPU_BUILT_CUDA || GPU_BUILT_HIP /* in this library */
     out->backend = driver_backend(name);
     if (out->backend) return PI_OK;
+#endif
+#if GPU_BUILT_VULKAN
+    if (strcmp(name, "vulkan") == 0) {
+        out->backend = vulkan_backend();
+        return PI_OK;
+    }
 #endif
     if (folder) {
         pi_status status = try_folder(folder, "", name, out, &found, err);

@@ -234,7 +234,7 @@ pi_status gpu_device_check(const gpu_backend_row *row, const gpu_info *info, pi_
     if (strcmp(row->name, "cuda") != 0) return PI_OK;
     if (major > LEAST_MAJOR || (major == LEAST_MAJOR && minor >= LEAST_MINOR)) return PI_OK;
     return error_set(err, PI_ERR_UNSUPPORTED,
-                     "GPU too old: %s: compute capability %d.%d: needs %d.%d or later; a Vulkan "
-                     "backend for older GPUs is planned",
+                     "GPU too old: %s: compute capability %d.%d: needs %d.%d or later; the backend "
+                     "vulkan supports older GPUs",
                      info->name, major, minor, LEAST_MAJOR, LEAST_MINOR);
 }

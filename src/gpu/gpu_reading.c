@@ -4,8 +4,11 @@
  * values. */
 #include "gpu_reading.h"
 
+#include "clock.h"
 #include "error.h"
+#include "median.h"
 #include "mem.h"
+#include "os_thread.h"
 
 enum {
     N_IN = 1152, /* F16 rows of 2,304 bytes: a neuron's row in Q4_0 at n_embd 4096 */
@@ -176,13 +179,14 @@ static pi_status measure(reading_job *j, const gpu_reading_options *o, gpu_readi
         rows = next_rows(rows, stream, o->long_ms, last);
     }
     /* In turn: after a pass over the whole matrix, caches have few of the single rows. */
+    const bool gathers = j->b->supports(GPU_OP_DOWN_ROWS, QUANT_F16, NULL);
     for (int i = 0; i < o->repeats && status == PI_OK; i++) {
-        status = time_one(j, true, &gather, err);
+        if (gathers) status = time_one(j, true, &gather, err);
         if (status == PI_OK) status = time_one(j, false, &stream, err);
     }
     if (status != PI_OK) return status;
     out->stream_gbps = gbps(j->n_rows, stream);
-    out->gather_gbps = gbps(j->n_rows / GATHER_STEP, gather);
+    out->gather_gbps = gathers ? gbps(j->n_rows / GATHER_STEP, gather) : out->stream_gbps;
     return PI_OK;
 }
 
@@ -194,5 +198,29 @@ pi_status gpu_reading_measure(const gpu_backend *b, gpu_device *d, const gpu_rea
     if (status == PI_OK) status = measure(&j, o, out, err);
     free_job(&j);
     if (status != PI_OK) b->reset(d, NULL);
+    return status;
+}
+
+pi_status gpu_reading_sync(const gpu_backend *b, gpu_device *d, double *seconds, pi_error *err) {
+    enum { ROUNDS = 15 };
+    double took[ROUNDS];
+    gpu_stream *s = NULL;
+    gpu_event *e = NULL;
+    gpu_pinned page = {0};
+    pi_status status = b->stream_create(d, &s, err);
+    if (status == PI_OK) status = b->event_create(d, &e, err);
+    if (status == PI_OK) status = b->host_alloc(d, GPU_FLAG_BYTES, &page, err);
+    for (int i = 0; i < ROUNDS && status == PI_OK; i++) {
+        const double start = clock_seconds();
+        b->fill(s, page.device, 1, page.n_bytes);
+        b->event_record(s, e);
+        while (!b->event_done(e)) os_yield();
+        took[i] = clock_seconds() - start;
+        status = b->status(d, err);
+    }
+    if (status == PI_OK) *seconds = median_of(took, ROUNDS);
+    b->stream_destroy(s);
+    b->event_destroy(e);
+    b->host_free(d, &page);
     return status;
 }

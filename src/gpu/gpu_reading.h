@@ -13,12 +13,18 @@ typedef struct gpu_reading_options {
 
 typedef struct gpu_reading {
     double stream_gbps; /* 1e9 bytes per second of a matrix-vector product; 0: gave up */
-    double gather_gbps; /* of the sum over rows of 2,304 bytes, one in ten */
+    double gather_gbps; /* of the sum over rows of 2,304 bytes, one in ten; stream_gbps where the
+                           backend lacks down_rows */
 } gpu_reading;
 
 /* The device must be idle. Frees what it allocates, at most 2.4 GiB. PI_ERR_NOMEM: not even the
  * first matrix (1 MiB, with its vectors) fits; PI_ERR_DEVICE. */
 pi_status gpu_reading_measure(const gpu_backend *b, gpu_device *d, const gpu_reading_options *o,
                               gpu_reading *out, pi_error *err);
+
+/* Seconds from a submission of a small piece of work to the host's knowledge that it is done, the
+ * median of several: what an exchange takes where kernels may not wait. PI_ERR_NOMEM,
+ * PI_ERR_DEVICE. */
+pi_status gpu_reading_sync(const gpu_backend *b, gpu_device *d, double *seconds, pi_error *err);
 
 #endif

@@ -36,7 +36,7 @@ static void find_candidates(const place_gpu *first, candidates *out) {
     const gpu_backend *b = first->library.backend;
     int n = 0;
     out->n = 0;
-    if (b->count(&n, NULL) != PI_OK) return;
+    if (b->one_device || b->count(&n, NULL) != PI_OK) return;
     for (int i = 0; i < n; i++) {
         gpu_info info;
         if (i == first->index || b->describe(i, &info, NULL) != PI_OK) continue;

@@ -75,6 +75,16 @@ static void time_reading(const gpu_backend *b, const place_gpu *g, uint64_t most
     gpu_known_unlock();
 }
 
+/* Seconds of an exchange where kernels may not wait for the host, timed once per process. */
+static double time_sync(const gpu_backend *b, const place_gpu *g, double otherwise) {
+    gpu_known *known = gpu_known_lock(b->name, g->index);
+    double seconds = known->sync;
+    if (seconds == 0 && gpu_reading_sync(b, g->device, &seconds, NULL) != PI_OK) seconds = 0;
+    known->sync = seconds;
+    gpu_known_unlock();
+    return fmax(seconds, otherwise);
+}
+
 /* This machine with the GPU: rates from `cache` (NULL: none), or else data sheet figures with a
  * bandwidth that is measured now. */
 static void describe_machine(const pi_context_options *o, place_gpu *g) {
@@ -88,6 +98,7 @@ static void describe_machine(const pi_context_options *o, place_gpu *g) {
         m->shared = g->info.shared_memory;
         uint64_t room = g->info.memory_free < o->vram_budget ? g->info.memory_free : o->vram_budget;
         if (!measured) time_reading(b, g, room / 4, &m->device[SIDE_GPU]);
+        if (!b->kernels_may_wait) m->sync = time_sync(b, g, m->sync);
         m->device[SIDE_GPU].memory_bytes = g->info.memory_free;
     }
     m->node_bytes = b->node_bytes;
@@ -133,7 +144,8 @@ static pi_status choose_index(const gpu_backend *b, const pi_context_options *o,
         if (wanted >= 0 && i != wanted) continue;
         pi_status answer = describe(b, i, &infos[found], err);
         if (answer != PI_OK) status = answer;
-        if (answer == PI_OK) numbers[found++] = i;
+        if (answer != PI_OK || (infos[found].software && o->device == PI_DEVICE_AUTO)) continue;
+        numbers[found++] = i;
     }
     if (found == 0) return status;
     int best = place_choose_device(infos, found, need, o->vram_budget);
@@ -214,6 +226,9 @@ static pi_status open_named(const pi_context_options *o, uint64_t need, const ch
     for (int i = 0; i < n && status == PI_OK; i++) {
         g->n = i + 1;
         status = open_one(o, need, name, wanted[i], &g->gpu[i], err);
+        if (status == PI_OK && n > 1 && g->gpu[i].library.backend->one_device)
+            status = error_set(err, PI_ERR_UNSUPPORTED,
+                               "several GPUs: %s: a context uses one of its devices", name);
         if (status == PI_OK && !(g->share[i] > 0))
             g->share[i] = (double)(g->gpu[i].budget - g->gpu[i].runtime);
     }

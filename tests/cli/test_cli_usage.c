@@ -108,7 +108,8 @@ static void test_features_of_later_versions(void **state) {
     (void)state;
     assert_wrong(
         "$PI eval --device gpu",
-        "powerinfer: invalid value: --device \"gpu\": expected one of auto, cpu, cuda, hip, sim\n");
+        "powerinfer: invalid value: --device \"gpu\": expected one of auto, cpu, cuda, hip, "
+        "vulkan, sim\n");
     assert_wrong("$PI run --mirostat 3",
                  "powerinfer: invalid value: --mirostat \"3\": expected an integer from 0 to 2\n");
     assert_wrong("$PI run -p a -l 5", "powerinfer: invalid value: --logit-bias \"5\": expected "

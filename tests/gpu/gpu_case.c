@@ -22,6 +22,10 @@ const int case_n_types = 3;
 const int case_n_types = sizeof case_types / sizeof case_types[0];
 #endif
 
+bool case_has(gpu_op op, quant_type type) {
+    return the_case.b->supports(op, type, NULL);
+}
+
 /* ---- setting up ------------------------------------------------------------------------------ */
 
 int case_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests) {

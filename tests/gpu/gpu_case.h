@@ -89,6 +89,9 @@ int case_spread_of(quant_type type, int n);
 /* Multiplies every block of n <= GPU_MAX_LATENT elements, by the definition of the matrix. */
 void case_spread(double *x, int n, int block);
 
+/* Whether the device's backend has the operation for weights of this type. */
+bool case_has(gpu_op op, quant_type type);
+
 extern const quant_type case_types[];
 extern const int case_n_types;
 /* Returns a width that the type allows, at least about n; n for plain types. */

@@ -149,17 +149,23 @@ static int types_every(void) {
     return n > 0 ? n : 1;
 }
 
+/* The type `step` places behind case_types[t], if the device has it. */
+static quant_type other_type(int t, int step) {
+    const quant_type other = case_types[(t + step) % case_n_types];
+    return case_has(GPU_OP_FFN_IN, other) ? other : case_types[t];
+}
+
 static void test_ffn_types(void **state) {
     (void)state;
     for (int t = 0; t < case_n_types; t += types_every()) {
+        if (!case_has(GPU_OP_FFN_IN, case_types[t])) continue;
         for (int skip = 0; skip < 2; skip++) {
             case_teardown(NULL);
             layer l = make_layer(case_types[t], case_types[t], skip ? 64 : 21, 64, 1 + 4 * skip);
             check_dense(&l, skip != 0);
         }
         case_teardown(NULL); /* gate and up of different types */
-        layer l = make_layer(case_types[t], case_types[(t + 3) % case_n_types], t % 2 ? 10 : 32,
-                             256, 2);
+        layer l = make_layer(case_types[t], other_type(t, 3), t % 2 ? 10 : 32, 256, 2);
         l.f = ACTIVATION_SILU;
         check_dense(&l, false);
         case_teardown(NULL);
@@ -237,10 +243,11 @@ static void test_ffn_counts(void **state) {
 static void test_sparse(void **state) {
     (void)state;
     for (int t = 0; t < case_n_types; t += types_every()) {
+        if (!case_has(GPU_OP_FFN_IN, case_types[t])) continue;
         for (int mixed = 0; mixed < 2; mixed++) {
             case_teardown(NULL);
             int n_cols = 1 + (t + mixed) % 3;
-            quant_type other = mixed ? case_types[(t + 1) % case_n_types] : case_types[t];
+            quant_type other = mixed ? other_type(t, 1) : case_types[t];
             layer l = make_layer(case_types[t], other, 50, 64, n_cols);
             l.gate_bias = case_random(l.n, 1);
             int32_t list[50], count = 0;
@@ -430,6 +437,7 @@ static void check_down(quant_type type, int64_t n, int64_t n_in, int n_cols, boo
 static void test_down(void **state) {
     (void)state;
     for (int t = 0; t < case_n_types; t += types_every()) {
+        if (!case_has(GPU_OP_DOWN_ROWS, case_types[t])) continue;
         for (int i = 0; i < 4; i++) {
             case_teardown(NULL);
             check_down(case_types[t], 300 + i, case_width(case_types[t], i < 2 ? 37 : 300), 1 + i,
@@ -443,6 +451,7 @@ static void test_down_normed(void **state) {
     (void)state;
     enum { N = 130, N_IN = 2112 };
     const int32_t zero = 0;
+    if (!case_has(GPU_OP_DOWN_ROWS, QUANT_Q8_0)) skip();
     case_mat w = case_weights(QUANT_Q8_0, N, N_IN);
     float *h = case_random(N, 1), *start = case_random(N_IN, 1), *weight = case_random(N_IN, 1);
     float y[N_IN], normed[N_IN];

@@ -104,6 +104,8 @@ static void test_joined(void **state) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         for (int n = 2; n <= GPU_MAX_PRODUCTS; n++) {
             case_teardown(NULL);
+            if (!case_has(GPU_OP_MATVEC, types[i][0]) || !case_has(GPU_OP_MATVEC, types[i][2]))
+                continue;
             check_joined(types[i], n, 2 * (int)i + 1);
         }
     }
@@ -113,6 +115,7 @@ static void test_matvec(void **state) {
     (void)state;
     static const shape shapes[] = {{1, 1}, {7, 33}, {33, 520}, {5, 1030}};
     for (int t = 0; t < case_n_types; t++) {
+        if (!case_has(GPU_OP_MATVEC, case_types[t])) continue;
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             case_teardown(NULL);
             int64_t n_in = case_width(case_types[t], shapes[i].n_in);
@@ -125,6 +128,7 @@ static void test_matvec(void **state) {
 static void test_matvec_columns(void **state) {
     (void)state;
     for (int t = 0; t < case_n_types; t++) {
+        if (!case_has(GPU_OP_MATVEC, case_types[t])) continue;
         for (int n_cols = 1; n_cols <= GPU_MAX_COLS; n_cols++) {
             case_teardown(NULL);
             check_matvec(case_weights(case_types[t], 9, 256), n_cols, n_cols % 2 == 0);
@@ -137,6 +141,7 @@ static void test_patterns(void **state) {
     (void)state;
     enum { ROWS = 40 };
     for (int t = 0; t < case_n_types; t++) {
+        if (!case_has(GPU_OP_MATVEC, case_types[t])) continue;
         case_teardown(NULL);
         int64_t n = case_width(case_types[t], 256);
         check_matvec(case_patterns(case_types[t], ROWS, n), 2, false);
@@ -240,7 +245,7 @@ static void check_slice(quant_type type) {
     gpu_info info;
     pi_error err;
     if (the_case.b->describe(0, &info, &err)) fail_msg("%s", err.message);
-    const bool rounds = info.tensor_cores &&
+    const bool rounds = (info.tensor_cores || info.int8_prompts) &&
                         gpu_matmul_rounding(type, false, false) == GPU_ROUND_INT8;
     for (int c = 0; c < COLS; c++) {
         for (int r = 0; r < N_OUT; r++) {
@@ -258,6 +263,7 @@ static void check_slice(quant_type type) {
 static void test_slice(void **state) {
     (void)state;
     for (int t = 0; t < case_n_types; t++) {
+        if (!case_has(GPU_OP_MATVEC, case_types[t])) continue;
         case_teardown(NULL);
         check_slice(case_types[t]);
     }
@@ -325,6 +331,7 @@ static void test_normed(void **state) {
                      i < 2 ? GPU_NORM_LAYER : GPU_NORM_RMS);
     }
     for (int t = 0; t < case_n_types; t++) {
+        if (!case_has(GPU_OP_MATVEC, case_types[t])) continue;
         case_teardown(NULL);
         check_normed(case_types[t], 96, case_width(case_types[t], 64), GPU_NORM_RMS);
     }

@@ -213,8 +213,8 @@ static void test_compute_capability(void **state) {
     pi_error err;
     assert_int_equal(gpu_device_check(&cuda, &info, &err), PI_ERR_UNSUPPORTED);
     assert_string_equal(err.message,
-                        "GPU too old: GTX 1080: compute capability 6.1: needs 7.5 or later; a "
-                        "Vulkan backend for older GPUs is planned");
+                        "GPU too old: GTX 1080: compute capability 6.1: needs 7.5 or later; the "
+                        "backend vulkan supports older GPUs");
     assert_int_equal(gpu_device_check(&hip, &info, &err), PI_OK);
     assert_int_equal(gpu_device_check(&sim, &info, &err), PI_OK);
     info.capability_major = 7;

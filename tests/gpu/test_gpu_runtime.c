@@ -348,6 +348,7 @@ static exchange_memory exchange_alloc(exchange *e) {
 static void test_exchange(void **state) {
     (void)state;
     exchange e;
+    if (!B->kernels_may_wait) skip();
     exchange_open(&e, 20000);
     exchange_memory m = exchange_alloc(&e);
     pthread_t host;
@@ -402,6 +403,7 @@ static void test_time_out(void **state) {
     (void)state;
     enum { WAIT_MS = 1000, MANY = GPU_MAX_COLS + 2, TRIES = 5 };
     exchange e;
+    if (!B->kernels_may_wait) skip();
     exchange_open(&e, WAIT_MS);
     exchange_memory m = exchange_alloc(&e);
     pi_error err = {.status = PI_OK};
@@ -756,6 +758,7 @@ static void test_real_backends(void **state) {
 /* A stream waits for another stream, which waits for the host: its work does not run before. */
 static void test_streams_wait(void **state) {
     (void)state;
+    if (!B->kernels_may_wait) skip();
     enum { N = 64 };
     pi_error err;
     gpu_stream *other;
@@ -831,6 +834,7 @@ static void open_two(own_device *waits, own_device *frees, const gpu_host *host)
  * ended. */
 static void test_free_beside_wait(void **state) {
     (void)state;
+    if (!B->kernels_may_wait) skip();
     own_device waits, frees;
     pi_error err = {.status = PI_OK};
     gpu_host host = *gpu_host_default();
@@ -864,6 +868,7 @@ static void test_free_beside_wait(void **state) {
 /* Closing a device releases all its memory, although another program waits. */
 static void test_close_beside_wait(void **state) {
     (void)state;
+    if (!B->kernels_may_wait) skip();
     own_device waits, frees;
     pi_error err = {.status = PI_OK};
     void *p;

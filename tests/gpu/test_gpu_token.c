@@ -260,6 +260,7 @@ static void check_cuts(quant_type type) {
 
 static void test_cuts(void **state) {
     (void)state;
+    if (!case_has(GPU_OP_DOWN_ROWS, QUANT_Q8_0)) skip();
     check_cuts(QUANT_F16);
     case_teardown(NULL);
     check_cuts(QUANT_Q8_0);

@@ -11,6 +11,16 @@
 
 #include <cmocka.h>
 
+#ifdef TEST_VULKAN
+#include "vulkan_backend.h"
+#endif
+
+static void lower_limits(void) {
+#ifdef TEST_VULKAN
+    vulkan_lower_limits();
+#endif
+}
+
 bool run_device_open(int argc, char **argv, uint32_t wait_ms, gpu_library *library,
                      gpu_device **device, int *status) {
     const char *name = "sim", *folder = NULL, *only = getenv("CASE_ONLY");
@@ -18,6 +28,7 @@ bool run_device_open(int argc, char **argv, uint32_t wait_ms, gpu_library *libra
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--device") == 0) name = argv[i + 1];
         if (strcmp(argv[i], "--folder") == 0) folder = argv[i + 1];
+        if (strcmp(argv[i], "--limits") == 0 && strcmp(argv[i + 1], "low") == 0) lower_limits();
     }
     const gpu_open_options options = {.wait_ms = wait_ms};
     pi_error err = {.status = PI_OK};

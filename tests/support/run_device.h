@@ -1,7 +1,8 @@
 /* run_device.h: the device of a test program: the simulated GPU, or the device that --device names,
  * so that the tests also run on a real GPU. Without such a device the program prints SKIPPED and is
- * skipped. --folder: another build of the backend. The environment's CASE_ONLY: only the test
- * functions with this name, in which * matches any letters. */
+ * skipped. --limits low: a Vulkan device has no more than the weakest that is supported. --folder:
+ * another build of the backend. The environment's CASE_ONLY: only the test functions with this
+ * name, in which * matches any letters. */
 #ifndef TEST_RUN_DEVICE_H
 #define TEST_RUN_DEVICE_H
 

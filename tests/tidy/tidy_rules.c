@@ -79,6 +79,7 @@ static const library_header library_headers[] = {
     {"curl/curl.h", "src/fetch/fetch_http.c"},
     {"curl/curl.h", "src/fetch/curl_late.c"},
     {"histedit.h", "src/cli/chat_input.c"},
+    {"vulkan/vulkan_core.h", "src/gpu/vulkan/vulkan_calls.h"},
     {"zlib.h", "src/gpu/driver/driver_images.c"},
 };
 

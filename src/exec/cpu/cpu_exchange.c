@@ -123,6 +123,7 @@ void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a) {
     if (c->trace) c->trace->wait_end = clock_seconds();
     if (gpu_exec_is_idle(c->gpus[s->device], a->exchange)) {
         c->idle_layer = s->layer;
+        gpu_exec_skip(c->gpus[s->device]);
         return;
     }
     if (a->bits) count_remote(c, s, true);

@@ -35,10 +35,15 @@ static bool ask_drivers(const gpu_exec *g) {
     return ended;
 }
 
+static bool has_arrived(const gpu_exec *g, const uint8_t *flag) {
+    if (!g->b->kernels_may_wait && !g->b->event_done(g->sent)) return false;
+    return gpu_flag_get(flag) >= g->epoch;
+}
+
 bool gpu_exec_wait(gpu_exec *g, int exchange) {
     const uint8_t *flag = host_flag(g, SIDE_GPU, exchange);
     double start = 0, query = 0;
-    for (int i = 1; gpu_flag_get(flag) < g->epoch; i++) {
+    for (int i = 1; !has_arrived(g, flag); i++) {
         if (i % POLLS_AT_ONCE) {
             pool_pause();
             continue;
@@ -52,7 +57,7 @@ bool gpu_exec_wait(gpu_exec *g, int exchange) {
             g->asked = true;
             query = now;
         }
-        if (over) return gpu_flag_get(flag) >= g->epoch;
+        if (over) return has_arrived(g, flag);
         pool_yield();
     }
     return true;
@@ -72,6 +77,10 @@ bool gpu_exec_is_idle(const gpu_exec *g, int exchange) {
 
 void gpu_exec_raise(gpu_exec *g, int exchange, bool idle) {
     gpu_flag_raise(host_flag(g, SIDE_CPU, exchange), g->epoch + idle);
+    gpu_exec_continue(g);
+}
+
+void gpu_exec_skip(gpu_exec *g) {
     gpu_exec_continue(g);
 }
 

@@ -22,6 +22,8 @@ float *gpu_exec_outgoing(const gpu_exec *g, plan_buffer b);
 bool gpu_exec_is_idle(const gpu_exec *g, int exchange);
 /* Sends message `exchange`, which is complete or (idle) says that there is nothing to do. */
 void gpu_exec_raise(gpu_exec *g, int exchange, bool idle);
+/* In place of the answer to a message that was idle: the GPU waits for none. */
+void gpu_exec_skip(gpu_exec *g);
 /* (any) A token's selected neurons among all neurons of a layer, as received from the GPU. */
 const uint32_t *gpu_exec_received_bits(const gpu_exec *g, int layer, int64_t col);
 /* (any) A token's selected neurons among the GPU's neurons are written there. */

@@ -270,6 +270,7 @@ static pi_status make_streams(gpu_exec *g, pi_error *err) {
         if (status == PI_OK) g->b->event_record(g->stream, g->staged[i]);
     }
     if (status == PI_OK) status = g->b->event_create(g->d, &g->ended, err);
+    if (status == PI_OK) status = g->b->event_create(g->d, &g->sent, err);
     if (status == PI_OK) status = g->b->stream_create(g->d, &g->side, err);
     return status;
 }
@@ -325,11 +326,14 @@ void gpu_exec_destroy(gpu_exec *g) {
     gpu_exec_swap_free(g);
     gpu_exec_moves_free(g);
     gpu_exec_programs_free(g, &g->programs);
+    for (size_t i = 0; i < g->pieces.n; i++) g->b->program_free(g->pieces.of[i].program);
+    mem_free(g->pieces.of);
     for (int i = 0; i < GPU_EXEC_STAGES; i++)
         if (g->staged[i]) g->b->event_destroy(g->staged[i]);
     if (g->side) g->b->stream_destroy(g->side);
     gpu_exec_prefill_free(g);
     if (g->ended) g->b->event_destroy(g->ended);
+    if (g->sent) g->b->event_destroy(g->sent);
     for (int i = 0; i < g->n_blocks; i++) g->b->free(g->d, g->blocks[i]);
     gpu_pinned *pinned[] = {&g->header_host,
                             &g->uses_host,

@@ -75,6 +75,19 @@ typedef struct gpu_exec_programs {
     int n;
 } gpu_exec_programs;
 
+/* Where kernels may not wait for their host: recorded pieces of segments, each up to a message to
+ * the host or the end of the segment. They do not depend on which logits are wanted. */
+typedef struct gpu_exec_piece {
+    gpu_program *program;
+    gpu_exec_shape shape;
+    int first, end; /* steps */
+} gpu_exec_piece;
+
+typedef struct gpu_exec_pieces {
+    gpu_exec_piece *of;
+    size_t n, capacity;
+} gpu_exec_pieces;
+
 /* Neurons that move between ubatches. The hidden vectors of few tokens, which say which neurons
  * were active, stay until the end of the ubatch in layers that compute the gate of every neuron. */
 typedef struct gpu_exec_moves {
@@ -154,6 +167,7 @@ struct gpu_exec {
     int next_stage;
     gpu_stream *side; /* copies cold rows in ubatches of many tokens */
     gpu_event *ended; /* everything that was enqueued for the ubatch is done */
+    gpu_event *sent;  /* the last message is there; not recorded where kernels may wait */
 
     /* Ubatches of many tokens. */
     gpu_exec_cold *cold; /* [n_layer] */
@@ -180,6 +194,7 @@ struct gpu_exec {
     gpu_exec_marks *marks; /* gpu_trace.c; NULL: ubatches are not traced */
 
     gpu_exec_programs programs;
+    gpu_exec_pieces pieces;
     uint64_t epoch;
     int ready;      /* rows whose logits the launched program computes; -1: none was launched */
     int next_step;  /* of a ubatch in segments: the first that is not enqueued */

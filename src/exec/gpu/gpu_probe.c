@@ -56,6 +56,8 @@ static pi_status probe(gpu_exec *g, bool *tested, pi_error *err) {
 pi_status gpu_exec_probe(gpu_exec *g, pi_error *err) {
     const int number = g->sides->numbers[gpu_exec_device(g)];
     bool tested = false;
+    g->serial = !g->b->kernels_may_wait;
+    if (g->serial) return PI_OK;
     if (number == 0) return probe(g, &tested, err);
     gpu_known *known = gpu_known_lock(g->b->name, number - 1);
     pi_status status = PI_OK;

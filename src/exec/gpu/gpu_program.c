@@ -1,11 +1,12 @@
 /* gpu_program.c: the GPU's part of a ubatch: a recorded program for few tokens; segments of steps
- * for many, and where a program cannot wait for its host; then the results: logits and the
- * ubatch's counters. A program begins with the copy of the header and ends with the head and the
- * copy of the results, so a token is one launch and one wait. */
+ * for many, and where a program cannot wait for its host, if possible of recorded pieces; then the
+ * results: logits and the ubatch's counters. A program begins with the copy of the header and ends
+ * with the head and the copy of the results, so a token is one launch and one wait. */
 #include <assert.h>
 #include <string.h>
 
 #include "gpu_exec_impl.h"
+#include "mem.h"
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
@@ -82,10 +83,78 @@ static bool ends_segment(const gpu_exec *g, const plan_step *s, const gpu_exec_s
     return s->op == OP_RECEIVE && (STEP_ARGS(s, message)->peer < 0 || never_waits(g, shape));
 }
 
+static bool has_shape(const gpu_exec_shape *a, const gpu_exec_shape *b) {
+    return a->n_cols == b->n_cols && a->n_splits == b->n_splits && a->form == b->form &&
+           a->first_out == b->first_out && a->n_out == b->n_out;
+}
+
+/* ---- recorded pieces of segments ------------------------------------------------------------- */
+
+static void enqueue_steps(gpu_exec *g, const gpu_exec_shape *shape, int first, int end) {
+    for (int i = first; i < end; i++) {
+        gpu_exec_enqueue_step(g, i, shape);
+        gpu_exec_mark_step(g, i, false);
+    }
+}
+
+/* The program of steps [first, end), recorded if it is missing; NULL: it cannot be recorded, or
+ * there are very many. None is freed before the context ends, since others may be running. */
+static gpu_program *piece_for(gpu_exec *g, const gpu_exec_shape *shape, int first, int end) {
+    enum { MOST = 4096 };
+    gpu_exec_pieces *all = &g->pieces;
+    for (size_t i = 0; i < all->n; i++) {
+        const gpu_exec_piece *p = &all->of[i];
+        if (p->first == first && p->end == end && has_shape(&p->shape, shape)) return p->program;
+    }
+    gpu_program *program = NULL;
+    if (!mem_grow((void **)&all->of, &all->capacity, all->n + 1, sizeof *all->of, MOST))
+        return NULL;
+    if (g->b->record_begin(g->stream, NULL) != PI_OK) return NULL;
+    enqueue_steps(g, shape, first, end);
+    if (g->b->record_end(g->stream, &program, NULL) != PI_OK) return NULL;
+    all->of[all->n++] = (gpu_exec_piece){
+        .program = program, .shape = *shape, .first = first, .end = end};
+    return program;
+}
+
+/* Enqueues a segment of a ubatch of few tokens where kernels may not wait, piece by piece: the host
+ * reads a message when the piece that ends with it is done. */
+static void launch_segment(gpu_exec *g, const gpu_exec_shape *shape) {
+    const int first = g->next_step, last = end_of_layers(g);
+    gpu_exec_shape any = *shape;
+    any.first_out = any.n_out = 0;
+    gpu_exec_mark_start(g);
+    while (g->next_step < last) {
+        const int begin = g->next_step;
+        bool sends = false, ends = false;
+        while (g->next_step < last && !sends && !ends) {
+            const plan_step *s = &g->plan->gpu_steps[g->next_step];
+            ends = g->next_step > first && ends_segment(g, s, shape);
+            sends = s->op == OP_SEND;
+            if (!ends) g->next_step++;
+        }
+        const bool traced = gpu_exec_is_marked(g);
+        gpu_program *p = begin < g->next_step && !traced ? piece_for(g, &any, begin, g->next_step)
+                                                         : NULL;
+        if (p)
+            g->b->program_launch(g->stream, p);
+        else
+            enqueue_steps(g, shape, begin, g->next_step);
+        if (sends) g->b->event_record(g->stream, g->sent);
+        if (ends) break;
+    }
+    g->b->event_record(g->stream, g->ended);
+    g->asked = false;
+}
+
 /* Enqueues steps up to the next RECEIVE whose message has not arrived. The first step is the
  * RECEIVE whose message the CPU has just sent, or the previous stage has enqueued. */
 static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
     bool first = true; /* the step's message has arrived */
+    if (!g->b->kernels_may_wait && shape->form != FORM_MANY) {
+        launch_segment(g, shape);
+        return;
+    }
     gpu_exec_mark_start(g);
     for (; g->next_step < end_of_layers(g); g->next_step++) {
         const plan_step *s = &g->plan->gpu_steps[g->next_step];
@@ -97,15 +166,11 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
         if (ends_segment(g, s, shape) && !first) break;
         gpu_exec_enqueue_step(g, g->next_step, shape);
         gpu_exec_mark_step(g, g->next_step, false);
+        if (s->op == OP_SEND && !g->b->kernels_may_wait) g->b->event_record(g->stream, g->sent);
         first = false;
     }
     g->b->event_record(g->stream, g->ended);
     g->asked = false;
-}
-
-static bool has_shape(const gpu_exec_shape *a, const gpu_exec_shape *b) {
-    return a->n_cols == b->n_cols && a->n_splits == b->n_splits && a->form == b->form &&
-           a->first_out == b->first_out && a->n_out == b->n_out;
 }
 
 /* The entry for a shape, which replaces the one that was not used for the longest time. No program

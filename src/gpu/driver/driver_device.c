@@ -431,6 +431,7 @@ static gpu_backend cuda = {
     .name = "cuda",
     .node_bytes = GPU_NODE_BYTES,
     .granularity = GRANULARITY,
+    .kernels_may_wait = true,
     .supports = gpu_kernels_support,
     .submits_late = submits_late,
     .count = cuda_count,

@@ -402,6 +402,8 @@ static const gpu_backend backend = {
     "sim",
     0, /* device memory of a program: none, it is the host's */
     SIM_ALIGN,
+    true,
+    false,
     gpu_kernels_support,
     sim_count,
     sim_describe,

@@ -1,0 +1,206 @@
+/* args.h: arguments of the shaders, included by C and by GLSL. Members of 8 bytes come first, so
+ * that both lay them out alike (std430); an address is a uint64_t, 0 where gpu_ops.h has NULL. A
+ * struct of more than 128 bytes does not fit push constants: the shader says STORED instead of
+ * PUSHED. */
+#ifndef GPU_VULKAN_ARGS_H
+#define GPU_VULKAN_ARGS_H
+
+#ifdef VULKAN /* glslc */
+#define ARGS(name) struct name
+#define u64        uint64_t
+#define u32        uint
+#define i32        int
+#else
+#include <stdint.h>
+#define ARGS(name)                                                                                 \
+    typedef struct name name;                                                                      \
+    struct name
+#define u64 uint64_t
+#define u32 uint32_t
+#define i32 int32_t
+#endif
+
+/* Bits of `flags`. */
+#define PRODUCT_ADD        1
+#define PRODUCT_RELU       2
+#define PRODUCT_SCALE_LAST 4
+
+ARGS(vulkan_product_args) { /* of gpu_matmul */
+    u64 w, x, q8, bias, y;
+    u64 row_bytes;
+    i32 n_in, n_out, n_cols, ldx, ldy;
+    float scale;
+    u32 flags;
+};
+
+ARGS(vulkan_fill_args) {
+    u64 at[2];
+    u32 n[2]; /* at most 3 bytes */
+    u32 value, unused;
+};
+
+ARGS(vulkan_pack_args) {
+    u64 src, dst, src_row_bytes, row_bytes;
+    i32 n_rows, n_blocks; /* of a row */
+    u32 block_bytes;
+    u32 part_from[4], part_bytes[4]; /* of a block, in the order of the packed row */
+    u32 unused;
+};
+
+ARGS(vulkan_quantize_args) {
+    u64 x, q8, list, n_listed;
+    i32 ldx, n, n_cols, unused;
+};
+
+#define NORM_RMS   0
+#define NORM_LAYER 1
+#define NORM_NONE  2
+ARGS(vulkan_norm_args) {
+    u64 x, w, b, y, q8, bad, host_x, host_q8, epoch;
+    i32 ldx, ldy, n, kind, add, mark;
+    float eps, scale, y_scale;
+    u32 unused;
+};
+
+ARGS(vulkan_angles_args) {
+    u64 cols, inv_freq, inv_freq_long, cs;
+    i32 long_from, n_half;
+    float scale;
+    u32 unused;
+};
+
+#define ROPE_NEOX       1
+#define ROPE_NORM_BARE  2
+#define ROPE_NORM_LATE  4
+#define ROPE_VALUE_NORM 8
+ARGS(vulkan_rope_args) {
+    u64 q, k, v, q_norm, k_norm, cs, cols;
+    u64 k_offset, v_offset, k_row, v_row;
+    i32 ldq, ldk, ldv, q_stride, norm_stride, norm;
+    i32 n_rot, rot_at, n_head, n_head_kv, head_dim, v_dim;
+    i32 type_k, type_v, k_hadamard, v_hadamard;
+    float clamp, eps;
+    u32 flags, unused;
+};
+
+#define ATTENTION_CHUNKS        1
+#define ATTENTION_HEAD_GATES    2
+#define ATTENTION_GATE_SOFTPLUS 4
+ARGS(vulkan_attention_args) {
+    u64 q, cols, sinks, slopes, gate, partial, result;
+    u64 k_offset, v_offset, k_row, v_row;
+    i32 ldq, ldo, ldg, q_stride, gate_stride;
+    i32 n_head, n_head_kv, head_dim, v_dim, type_k, type_v;
+    i32 n_cols, n_splits, window, v_hadamard;
+    float scale, softcap, temperature;
+    i32 temperature_length, temperature_offset;
+    u32 flags, unused;
+};
+
+#define FFN_SKIP 1
+/* bits of WAY */
+#define FFN_QUANTIZES 1
+#define FFN_GATE      2
+#define FFN_UP        4
+#define FFN_GIVEN     8 /* `values` has the activations */
+ARGS(vulkan_ffn_args) {
+    u64 gate, up, gate_bias, up_bias, cut_weight, x, q8, list, count, bitmap, fired, values, h,
+        h_q8;
+    u64 row_bytes;
+    i32 n_in, n_cols, ldx, n, n_words, ldh, ldv, f;
+    float threshold, cut, cut_down;
+    u32 flags;
+};
+
+ARGS(vulkan_activate_args) {
+    u64 gate, up, cut_weight, divisors, bitmap, y, q8;
+    i32 ldg, ldu, ldy, n, n_cols, f, clamp_how, given, n_words, first_bit;
+    float clamp, threshold, cut, cut_down;
+};
+
+ARGS(vulkan_add_args) {
+    u64 x, y;
+    i32 ldx, ldy, n, n_cols, n_more, step;
+};
+
+ARGS(vulkan_softcap_args) {
+    u64 y;
+    i32 ldy, n, n_cols;
+    float cap;
+};
+
+#define IDLE_OTHERS 1
+ARGS(vulkan_stamp_args) {
+    u64 ticks, ns;
+    u64 period; /* ns of a tick, in 1/4096; 0: there is no clock */
+};
+
+ARGS(vulkan_publish_args) {
+    u64 x, bits, host_x, host_bits, flag, epoch, choices;
+    i32 ldx, n, n_cols, n_words, n_used, n_own;
+    u32 flags, unused;
+};
+
+#define RECEIVE_SET 2
+ARGS(vulkan_receive_args) {
+    u64 host_x, host_bits, bits, flag, epoch, choices, fault, y, q8, clear;
+    i32 n, ldy, n_cols, n_words, n_used, n_own, ld_clear;
+    u32 flags;
+};
+
+#define GATING_SOFTMAX        1
+#define GATING_SIGMOID        2
+#define GATING_SOFTMAX_CHOSEN 3
+ARGS(vulkan_route_args) {
+    u64 scores, select_bias, perm, slots, uses, choices, host_bits, epoch;
+    i32 lds, n_expert, n_used, n_group, n_group_used, gating, norm, share;
+    float scale;
+    u32 unused;
+};
+
+#define EXPERT_WEIGH 1
+#define EXPERT_SKIP  2
+ARGS(vulkan_expert_in_args) {
+    u64 gate, up, gate_bias, up_bias, gate_scales, up_scales, choices, x, q8, fired, h, h_q8;
+    u64 row_bytes;
+    i32 n, step, n_in, ldx, n_used, n_own, n_pairs, ldh, f, clamp_how;
+    float clamp, threshold;
+    u32 flags, unused;
+};
+
+ARGS(vulkan_expert_matvec_args) {
+    u64 w, bias, scales, choices, x, q8, y, row_bytes;
+    i32 n_in, n_out, ldx, ldy, n_pairs, n_own;
+};
+
+#define SUM_SET     1
+#define SUM_WEIGHED 2
+ARGS(vulkan_expert_sum_args) {
+    u64 x, choices, shared_x, shared_score, used, y;
+    i32 ldx, ldy, n, n_used, n_own, n_cols, lds, ld_score;
+    float scale;
+    u32 flags;
+};
+
+ARGS(vulkan_expert_group_args) {
+    u64 choices, tile, n_listed, pair, column;
+    i32 n_pairs, n_used, n_own, n_tiles;
+};
+
+#define MATMUL_OF_PAIRS  4
+#define RESULT_PRODUCT   0
+#define RESULT_ACTIVATED 1
+#define RESULT_GATED     2
+ARGS(vulkan_expert_matmul_args) {
+    u64 w, bias, scales, choices, tile, pair, column, x, q8, y, row_bytes;
+    i32 n_in, n_out, step, ldx, ldy, result, f, clamp_how;
+    float clamp, threshold;
+    u32 flags, unused;
+};
+
+#ifndef VULKAN
+#undef u64
+#undef u32
+#undef i32
+#endif
+#endif

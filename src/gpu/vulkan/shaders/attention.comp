@@ -1,0 +1,141 @@
+// attention.comp: softmax(Q K^T) V over the cache, in tiles of 64 positions with an online softmax. A
+// workgroup of 128 threads computes up to COLS queries that share a KV head, over one part of the
+// positions: a key is read once for all of them. Eight lanes share a key; v_dim / 8 threads share a
+// value.
+#version 460
+#include "vulkan.glsl"
+#include "math.glsl"
+#include "column.glsl"
+#include "cache.glsl"
+
+STORED(vulkan_attention_args)
+#define a a_stored
+#include "attention.glsl"
+
+const int TILE = 64, MOST = 4; // positions; queries
+
+shared vec4 query[MOST][128]; // scaled, up to 512 elements
+shared float weight[MOST][TILE];
+shared float top[MOST], total[MOST], shrink[MOST];
+shared vec4 sums[2 * 128]; // of a query: groups of threads, their eights
+
+// Scores to weights, 0 from n on: a subgroup has a query.
+void soften(int n, int n_queries, int first_head, int distance) {
+    for (int h = int(gl_SubgroupID); h < n_queries; h += int(gl_NumSubgroups)) {
+        float before = top[h], most = before, sum = 0;
+        float slope = a.slopes != 0 ? load_float(at4(a.slopes, first_head + h)) : 0.0;
+        for (int i = LANE; i < n; i += LANES) {
+            float s = weight[h][i];
+            if (a.softcap > 0.0) s = a.softcap * tanh_of(s / a.softcap);
+            s += slope * float(distance + i);
+            weight[h][i] = s;
+            most = max(most, s);
+        }
+        most = subgroupMax(most);
+        for (int i = LANE; i < TILE; i += LANES) {
+            float w = i < n ? exp(weight[h][i] - most) : 0.0;
+            weight[h][i] = w;
+            sum += w;
+        }
+        sum = subgroupAdd(sum);
+        subgroupBarrier();
+        if (LANE == 0) {
+            float keep = before == -INF ? 0.0 : exp(before - most);
+            shrink[h] = keep;
+            total[h] = total[h] * keep + sum;
+            top[h] = most;
+        }
+    }
+}
+
+void main() {
+    int t = int(gl_LocalInvocationID.x);
+    int group = a.n_head / a.n_head_kv, chunks = (group + int(COLS) - 1) / int(COLS);
+    int kv_head = int(gl_WorkGroupID.x) / chunks, chunk = int(gl_WorkGroupID.x) % chunks;
+    int first_head = kv_head * group + chunk * int(COLS);
+    int n_queries = min(group - chunk * int(COLS), int(COLS));
+    int split = int(gl_WorkGroupID.y), c = int(gl_WorkGroupID.z);
+    int pos = column_pos(a.cols, c), n_ctx = column_n_ctx(a.cols, c);
+    uint64_t kv = column_kv(a.cols, c);
+    uvec2 range = range_of(pos, uint(split));
+    uint64_t k = kv + uint64_t(n_ctx) * a.k_offset + uint64_t(range.x) * a.k_row +
+                 uint64_t(kv_head * cache_head_bytes(a.type_k, a.head_dim));
+    uint64_t v = kv + uint64_t(n_ctx) * a.v_offset + uint64_t(range.x) * a.v_row +
+                 uint64_t(kv_head * cache_head_bytes(a.type_v, a.v_dim));
+
+    float scale = scale_at(pos);
+    for (int h = 0; h < n_queries; h++) {
+        int stride = a.q_stride != 0 ? a.q_stride : a.head_dim;
+        uint64_t q = at4(a.q, int64_t(c) * a.ldq + (first_head + h) * stride);
+        for (int i = t; 4 * i < a.head_dim; i += 128) query[h][i] = scale * load_vec4(at4(q, 4 * i));
+    }
+    if (t < MOST) {
+        top[t] = -INF;
+        total[t] = 0;
+    }
+    int eights = a.v_dim / 8, groups = 128 / eights, my_group = t / eights, my_eight = t % eights;
+    vec4 low[MOST], high[MOST];
+    [[unroll]] for (int h = 0; h < MOST; h++) low[h] = high[h] = vec4(0);
+    barrier();
+
+    for (int done = 0; done < int(range.y); done += TILE) {
+        int n = min(int(range.y) - done, TILE);
+        for (int j = t / 8; j < TILE; j += 16) { // all lanes come by
+            float s[MOST];
+            [[unroll]] for (int h = 0; h < MOST; h++) s[h] = 0;
+            uint64_t key = k + uint64_t(done + min(j, n - 1)) * a.k_row;
+            for (int i = t % 8; 8 * i < a.head_dim; i += 8) {
+                vec4 x, y;
+                cache_load(a.type_k, key, i, x, y);
+                [[unroll]] for (int h = 0; h < int(COLS); h++)
+                    s[h] += dot(query[h][2 * i], x) + dot(query[h][2 * i + 1], y);
+            }
+            [[unroll]] for (int h = 0; h < int(COLS); h++) {
+                float sum = eight_add(s[h]);
+                if (t % 8 == 0 && h < n_queries) weight[h][j] = sum;
+            }
+        }
+        barrier();
+        soften(n, n_queries, first_head, int(range.x) + done - pos);
+        barrier();
+        [[unroll]] for (int h = 0; h < int(COLS); h++) {
+            low[h] *= shrink[h];
+            high[h] *= shrink[h];
+        }
+        for (int j = my_group; my_group < groups && j < n; j += groups) {
+            vec4 x, y;
+            cache_load(a.type_v, v + uint64_t(done + j) * a.v_row, my_eight, x, y);
+            [[unroll]] for (int h = 0; h < int(COLS); h++) {
+                low[h] += weight[h][j] * x;
+                high[h] += weight[h][j] * y;
+            }
+        }
+        barrier();
+    }
+
+    [[unroll]] for (int h = 0; h < int(COLS); h++) {
+        sums[2 * t] = low[h];
+        sums[2 * t + 1] = high[h];
+        barrier();
+        int head_at = first_head + h;
+        float factor = a.n_splits == 1 ? share_of(head_at, top[h], total[h]) : 1.0;
+        for (int i = t; h < n_queries && i < 2 * eights; i += 128) {
+            vec4 sum = vec4(0);
+            for (int g = 0; g < groups; g++) sum += sums[2 * g * eights + i];
+            sum *= factor;
+            if (a.n_splits == 1) {
+                uint64_t to = at4(a.result, int64_t(c) * a.ldo + head_at * a.v_dim + 4 * i);
+                for (int e = 0; e < 4; e++)
+                    store_float(at4(to, e),
+                                a.v_hadamard != 0 ? sum[e] : sum[e] * gate_at(c, head_at, 4 * i + e));
+            } else {
+                store_vec4(at4(part_sums(c, head_at, split), 4 * i), sum);
+            }
+        }
+        if (a.n_splits > 1 && t == 0 && h < n_queries) {
+            store_float(part_state(c, head_at, split), top[h]);
+            store_float(part_state(c, head_at, split) + 4, total[h]);
+        }
+        barrier();
+    }
+}

@@ -1,0 +1,47 @@
+// format_tables.glsl: IQ4_XS and MXFP4: nibbles, as in Q4_0, that are indices of a table.
+const int TABLE_DISTANCE = 16;
+int TABLE_first(int i) { return 32 * i; }
+
+// QUANT_IQ4_VALUES, QUANT_E2M1_VALUES: four signed bytes a word.
+const uint iq4_table[4] = uint[4](0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+const uint e2m1_table[4] = uint[4](0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+
+uint TABLE_bytes(uint nibbles, bool iq4) {
+    uint v = 0;
+    for (int k = 0; k < 4; k++) {
+        uint index = nibbles >> (8 * k) & 15u;
+        uint word = iq4 ? iq4_table[index / 4] : e2m1_table[index / 4];
+        v |= (word >> (8 * (index % 4)) & 0xffu) << (8 * k);
+    }
+    return v;
+}
+
+unit TABLE_unit(uint64_t row, int i, bool iq4) {
+    unit u;
+    uvec4 w = load16(row + uint64_t(16 * i));
+    for (int k = 0; k < 4; k++) {
+        u.q[k] = TABLE_bytes(w[k] & 0x0f0f0f0fu, iq4);
+        u.q[4 + k] = TABLE_bytes(w[k] >> 4 & 0x0f0f0f0fu, iq4);
+    }
+    u.m[0] = u.m[1] = 0;
+    return u;
+}
+
+// Eight units share 8 bytes behind the nibbles: half d, two high bits of each scale, their low nibbles.
+unit IQ4_XS_unit(uint64_t row, int n, int i) {
+    unit u = TABLE_unit(row, i, true);
+    uvec2 head = load8(row + uint64_t(n / 2 + 8 * (i / 8)));
+    int j = i % 8;
+    uint scale = head.y >> (4 * j) & 15u | (head.x >> (16 + 2 * j) & 3u) << 4;
+    u.s[0] = u.s[1] = half_float(head.x) * float(int(scale) - 32);
+    return u;
+}
+
+// A byte per unit: 2^(e - 128), since the table has doubled values.
+unit MXFP4_unit(uint64_t row, int n, int i) {
+    unit u = TABLE_unit(row, i, false);
+    uint e = load_byte(row + uint64_t(n / 2 + i));
+    uint bits = e < 2u ? 0x00200000u << e : e == 255u ? 0x7fc00000u : (e - 1u) << 23;
+    u.s[0] = u.s[1] = uintBitsToFloat(bits);
+    return u;
+}

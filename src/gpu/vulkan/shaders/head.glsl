@@ -1,0 +1,60 @@
+// head.glsl: a head in shared memory: norms, RoPE, Hadamard matrices. Every function ends with a
+// barrier, and all threads of the workgroup call it.
+
+shared float head[576];
+
+#define THREAD  int(gl_LocalInvocationID.x)
+#define THREADS int(gl_WorkGroupSize.x)
+
+// w 0: no weights.
+void norm_head(uint64_t w, int n, bool centred, float eps) {
+    float mean = 0, part = 0;
+    if (centred) {
+        for (int i = THREAD; i < n; i += THREADS) part += head[i];
+        mean = block_sum(part) / float(n);
+        part = 0;
+    }
+    for (int i = THREAD; i < n; i += THREADS) part += (head[i] - mean) * (head[i] - mean);
+    float scale = 1.0 / sqrt(block_sum(part) / float(n) + eps);
+    for (int i = THREAD; i < n; i += THREADS)
+        head[i] = (head[i] - mean) * scale * (w != 0 ? load_float(at4(w, i)) : 1.0);
+    barrier();
+}
+
+// cs: of the column.
+void rotate_head(int at, uint64_t cs, int n_rot, bool neox) {
+    int half_rot = n_rot / 2;
+    for (int i = THREAD; i < half_rot; i += THREADS) {
+        int even = at + (neox ? i : 2 * i), odd = at + (neox ? i + half_rot : 2 * i + 1);
+        float c = load_float(at4(cs, 2 * i)), s = load_float(at4(cs, 2 * i + 1));
+        float x = head[even], y = head[odd];
+        head[even] = x * c - y * s;
+        head[odd] = x * s + y * c;
+    }
+    barrier();
+}
+
+// NaN stays NaN.
+void clamp_head(int n, float most) {
+    if (most == 0.0) return;
+    for (int i = THREAD; i < n; i += THREADS)
+        head[i] = head[i] > most ? most : head[i] < -most ? -most : head[i];
+    barrier();
+}
+
+// Hadamard matrices of `size` elements, 0: none.
+void spread_head(int n, int size) {
+    if (size == 0) return;
+    for (int part = 1; part < size; part *= 2) {
+        for (int i = THREAD; i < n / 2; i += THREADS) {
+            int at = 2 * i - (i & (part - 1));
+            float x = head[at], y = head[at + part];
+            head[at] = x + y;
+            head[at + part] = x - y;
+        }
+        barrier();
+    }
+    float scale = 1.0 / sqrt(float(size));
+    for (int i = THREAD; i < n; i += THREADS) head[i] *= scale;
+    barrier();
+}

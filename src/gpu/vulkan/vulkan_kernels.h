@@ -1,0 +1,45 @@
+/* vulkan_kernels.h: the list of shaders. K(name, NAME, threads): shaders/NAME.comp, its number, and
+ * the threads of its workgroups. */
+#ifndef GPU_VULKAN_VULKAN_KERNELS_H
+#define GPU_VULKAN_VULKAN_KERNELS_H
+
+#define VULKAN_KERNELS(K)                                                                          \
+    K(fill, FILL, 32)                                                                              \
+    K(pack, PACK, 128)                                                                             \
+    K(quantize, QUANTIZE, 128)                                                                     \
+    K(norm, NORM, 256)                                                                             \
+    K(matvec, MATVEC, 128)                                                                         \
+    K(matmul, MATMUL, 256)                                                                         \
+    K(rope_angles, ROPE_ANGLES, 64)                                                                \
+    K(rope_store, ROPE_STORE, 128)                                                                 \
+    K(attention, ATTENTION, 128)                                                                   \
+    K(attention_end, ATTENTION_END, 128)                                                           \
+    K(ffn_in, FFN_IN, 128)                                                                         \
+    K(activate, ACTIVATE, 128)                                                                     \
+    K(add, ADD, 256)                                                                               \
+    K(softcap, SOFTCAP, 256)                                                                       \
+    K(route, ROUTE, 64)                                                                            \
+    K(expert_in, EXPERT_IN, 128)                                                                   \
+    K(expert_matvec, EXPERT_MATVEC, 128)                                                           \
+    K(expert_sum, EXPERT_SUM, 256)                                                                 \
+    K(expert_group, EXPERT_GROUP, 256)                                                             \
+    K(expert_matmul, EXPERT_MATMUL, 256)                                                           \
+    K(publish, PUBLISH, 256)                                                                       \
+    K(receive, RECEIVE, 256)                                                                       \
+    K(stamp, STAMP, 32)
+
+typedef enum vulkan_kernel {
+#define VULKAN_KERNEL_ENUM(name, NAME, threads) VULKAN_##NAME,
+    VULKAN_KERNELS(VULKAN_KERNEL_ENUM)
+#undef VULKAN_KERNEL_ENUM
+        VULKAN_KERNEL_COUNT
+} vulkan_kernel;
+
+/* Specialization constants of a pipeline. */
+typedef struct vulkan_variant {
+    uint32_t type; /* quant_type of the weights */
+    uint32_t cols; /* columns at a time: 1, 2 or 4 */
+    uint32_t way;  /* see the shader */
+} vulkan_variant;
+
+#endif
