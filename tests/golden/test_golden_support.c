@@ -186,7 +186,7 @@ static void test_models(void **state) {
     golden_each("pwri", "-sparse.pwri.gguf", 1, 5, visit_pwri);
     golden_each("arch", ".gguf", 0, 12, visit);
     golden_each("more", ".gguf", 17, 45, visit);
-    golden_each("next", ".gguf", 0, 34, visit);
+    golden_each("next", ".gguf", 0, 35, visit);
 }
 
 /* Models with several residual streams, caches that layers share and cutoffs, against the CPU. */
