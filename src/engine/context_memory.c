@@ -153,7 +153,7 @@ static void layout_experts(engine_context *c, scratch_layout *cv) {
         e->hidden_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
         e->pred_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
         if (in_kinds & (1u << k))
-            e->in[k] = scratch_take(cv, 1, pair_bytes(c, kind, c->cpu.model->hp.n_embd));
+            e->in[k] = scratch_take(cv, 1, pair_bytes(c, kind, c->cpu.plan->width[BUF_EXPERT_IN]));
         if (down_kinds & (1u << k))
             e->hidden[k] = scratch_take(cv, 1,
                                         pair_bytes(c, kind, c->cpu.plan->width[BUF_EXPERT_GATE]));

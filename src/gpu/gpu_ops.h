@@ -49,6 +49,7 @@ enum {
     GPU_MAX_TAPS = 8,     /* taps of a recurrent layer's convolution */
     GPU_MAX_STATE = 256,  /* elements of a row of a recurrent state */
     GPU_MAX_STREAMS = 8,  /* residual streams of a token */
+    GPU_MAX_PASTS = 32,   /* residual streams of attention over earlier residuals */
     GPU_MAX_RANK = 8192,  /* elements of a predictor's hidden vector */
     GPU_ATTN_TILE = 64,   /* positions of an attention tile */
     GPU_ATTN_SPLITS = 32  /* maximum parts of a long context, which run in parallel */
@@ -498,10 +499,12 @@ typedef struct gpu_ffn_in {
 
 /* Limits of SiLU(gate) * up: gate is at most `most`, up within +-most. `late`: SiLU(gate), not
  * gate, is at most `most`. `shifted` (gpt-oss): the result is gate / (1 + e^-1.702 gate) * (up +
- * 1). */
+ * 1). `soft` (SiTU): the result is soft tanh(gate / soft) sigmoid(gate) * most tanh(up / most), or
+ * * up where most is infinite. */
 typedef struct gpu_clamp {
     float most; /* 0: no limits */
     bool shifted, late;
+    float soft; /* 0: not */
 } gpu_clamp;
 
 /* y = f(gate) * up / divisors for n elements; up NULL: y = f(gate) / divisors. Activations with
@@ -635,6 +638,19 @@ typedef struct gpu_hyper {
     int32_t n_stream, n_cols;
     float *streams, *x;
 } gpu_hyper;
+
+/* Attention over earlier residuals. Streams are contiguous vectors of n elements per column; with
+ * s_k for k = 0 .. n_past and p = softmax of (score . s_k / rms(s_k)):
+ *     x = sum of p_k s_k, and with `begins` then s_(n_past + 1) = s_0,
+ * or with `adds` s_0 += x, and with `begins` s_0 = x. */
+typedef struct gpu_past {
+    bool adds, begins;
+    const float *score; /* [n] */
+    float eps;          /* added to the mean square */
+    int64_t lds, ldx, n;
+    int32_t n_past, n_cols;
+    float *streams, *x;
+} gpu_past;
 
 /* y = cap * tanh(y / cap). */
 typedef struct gpu_softcap {
@@ -919,6 +935,7 @@ typedef struct gpu_stamp {
     OP(mix, MIX, gpu_mix)                                                                          \
     OP(merge, MERGE, gpu_merge)                                                                    \
     OP(hyper, HYPER, gpu_hyper)                                                                    \
+    OP(past, PAST, gpu_past)                                                                       \
     OP(softcap, SOFTCAP, gpu_softcap)                                                              \
     OP(route, ROUTE, gpu_route)                                                                    \
     OP(expert_in, EXPERT_IN, gpu_expert_in)                                                        \

@@ -37,6 +37,8 @@ static bool fits(gpu_op op, const gpu_shape *s) {
         return s->n_embd % STREAM_UNIT == 0 && s->n_stream <= GPU_MAX_STREAMS;
     case GPU_OP_HYPER:
         return s->n_stream <= GPU_MAX_STREAMS;
+    case GPU_OP_PAST:
+        return s->n_stream <= GPU_MAX_PASTS;
     case GPU_OP_ROUTE:
         return s->n_expert <= GPU_MAX_EXPERTS;
     case GPU_OP_PREDICT:

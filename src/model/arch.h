@@ -54,6 +54,11 @@ typedef enum tensor_role {
     ROLE_HYPER_FFN,
     ROLE_HYPER_FFN_BASE,
     ROLE_HYPER_FFN_SCALE,
+    /* Attention over earlier residuals (Kimi K3): the residual stream begins anew every few layers,
+     * and a block reads a weighted sum of its present value and of those kept before. The weight
+     * depends on a score, the product of a value's norm with one of these vectors. */
+    ROLE_PAST_ATTN,
+    ROLE_PAST_FFN,
     ROLE_ATTN_NORM,
     ROLE_ATTN_NORM_BIAS,
     ROLE_ATTN_NORM_2, /* attention's own norm where the blocks are parallel (Falcon 40B) */
@@ -167,6 +172,8 @@ typedef enum tensor_role {
     ROLE_ROUTER_SCALE,       /* router input: the unweighted RMS norm times this / sqrt(n_embd) */
     ROLE_ROUTER_SELECT_BIAS, /* added to the scores that select experts, not to their weights */
     ROLE_EXPERT_PRE_NORM,    /* norm of the experts' input */
+    ROLE_EXPERT_LATENT_IN,   /* experts that read and write a latent vector (Kimi K3): from the
+                                input to that vector */
     /* Matrices of all experts, one after the other; biases have one row per expert. */
     ROLE_EXPERT_GATE_UP, /* per expert the rows of gate, then of up */
     ROLE_EXPERT_GATE,
@@ -183,8 +190,10 @@ typedef enum tensor_role {
     ROLE_EXPERT_FC2,
     ROLE_EXPERT_FC2_BIAS,
     ROLE_EXPERT_SIGN,
-    ROLE_EXPERT_DOWN_SCALE, /* of each expert's output; also in EXPERT_DOWN's `scales` */
-    ROLE_EXPERT_POST_NORM,  /* of the sum of the experts */
+    ROLE_EXPERT_DOWN_SCALE,  /* of each expert's output; also in EXPERT_DOWN's `scales` */
+    ROLE_EXPERT_POST_NORM,   /* of the sum of the experts */
+    ROLE_EXPERT_LATENT_NORM, /* of the sum of experts of a latent vector */
+    ROLE_EXPERT_LATENT_OUT,  /* from that sum to the block's result */
     /* Adjugate experts: a group of experts shares one, which reads the sum of a token's experts
      * (GroveMoE; Wu et al. 2025, arXiv 2508.07785). */
     ROLE_ADJUGATE_GATE,
@@ -205,6 +214,7 @@ typedef enum tensor_role {
     ROLE_HYPER_HEAD,  /* hyper-connections: of the sum that the output norm reads */
     ROLE_HYPER_HEAD_BASE,
     ROLE_HYPER_HEAD_SCALE,
+    ROLE_PAST_HEAD,     /* attention over earlier residuals: of what the output norm reads */
     ROLE_STREAM_UNEMBD, /* projects the other streams back before they are merged */
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
@@ -265,6 +275,7 @@ typedef enum arch_dim {
     DIM_UNITS,       /* placement units: n_expert where the layer has experts, otherwise n_ff */
     DIM_EXPERT_FF,   /* n_ff of the layer's experts */
     DIM_EXPERT_2FF,  /* 2 * n_ff of the layer's experts */
+    DIM_EXPERT_EMBD, /* elements of an expert's input and output */
     DIM_SHARED_FF,   /* n_ff of the layer's shared expert */
     DIM_ADJUGATES,   /* adjugate experts */
     DIM_ADJUGATE_FF, /* n_ff of the layer's adjugate experts */
@@ -308,6 +319,7 @@ typedef struct arch_sizes {
     int64_t n_embd, n_vocab, n_ff, n_head, n_head_kv, head_dim, n_rot;
     int64_t q_dim, v_dim; /* of a head's query (MLA) and value; 0: head_dim */
     int64_t n_latent, n_latent_q;
+    int64_t n_expert_embd; /* 0: n_embd */
     int64_t n_expert, n_ff_expert, n_ff_shared, n_adjugate, n_ff_adjugate;
     int64_t n_layer, n_embd_layer;
     int64_t n_stream, n_laurel;
@@ -459,6 +471,8 @@ typedef struct arch_row {
     bool scan_heads;        /* MIXER_SCAN: heads with a decay each (PLaMo-2) */
     bool in_by_head;        /* rows of ROLE_SSM_IN come head by head: MIXER_SCAN's gates and inputs;
                                MIXER_LIGHTNING's queries, keys and values */
+    bool decays_bounded;    /* kda.gate_lower_bound is a bound without kda.safe_gate (MIXER_KDA) */
+    bool gates_soft;        /* SiTU (activation.situ_beta, situ_linear_beta) in FFNs and experts */
     bool decays_positive;   /* ROLE_SSM_A has e^A_log, not its negative (MIXER_KDA) */
     bool residual_normed;   /* blocks add to the normed stream times residual_scale, not to the
                                stream (MiniMax-01) */

@@ -167,6 +167,8 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_ff_expert > 0 ? s->n_expert : s->n_ff;
     case DIM_EXPERT_FF:
         return s->n_ff_expert;
+    case DIM_EXPERT_EMBD:
+        return s->n_expert_embd > 0 ? s->n_expert_embd : s->n_embd;
     case DIM_EXPERT_2FF:
         return 2 * s->n_ff_expert;
     case DIM_SHARED_FF:
@@ -261,6 +263,12 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_HYPER_HEAD] = "output_hc_fn",
     [ROLE_HYPER_HEAD_BASE] = "output_hc_base",
     [ROLE_HYPER_HEAD_SCALE] = "output_hc_scale",
+    [ROLE_PAST_ATTN] = "attn_res_score",
+    [ROLE_PAST_FFN] = "ffn_res_score",
+    [ROLE_PAST_HEAD] = "output_res_score",
+    [ROLE_EXPERT_LATENT_IN] = "ffn_routed_down",
+    [ROLE_EXPERT_LATENT_NORM] = "ffn_routed_norm",
+    [ROLE_EXPERT_LATENT_OUT] = "ffn_routed_up",
     [ROLE_LAUREL_A] = "laurel_l",
     [ROLE_LAUREL_B] = "laurel_r",
     [ROLE_LAUREL_NORM] = "laurel_post_norm",

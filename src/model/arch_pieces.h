@@ -218,9 +218,9 @@
     SPARSE_TENSOR(ROLE_EXPERT_PERM, "ffn_expert_perm", DIM_EXPERTS, DIM_NONE, TENSOR_RAW),         \
         SPARSE_TENSOR(ROLE_EXPERT_BUNDLE, "ffn_bundle_exps.weight", DIM_BUNDLE, DIM_EXPERTS,       \
                       TENSOR_RAW),                                                                 \
-        EXPERT_MATRIX(ROLE_EXPERT_DOWN_T, "ffn_down_t_exps", DIM_EMBD, DIM_EXPERT_FF,              \
+        EXPERT_MATRIX(ROLE_EXPERT_DOWN_T, "ffn_down_t_exps", DIM_EXPERT_EMBD, DIM_EXPERT_FF,       \
                       TENSOR_SPARSE),                                                              \
-        EXPERT_MATRIX(ROLE_EXPERT_FC1, "fc1_exps", DIM_EMBD, DIM_RANK,                             \
+        EXPERT_MATRIX(ROLE_EXPERT_FC1, "fc1_exps", DIM_EXPERT_EMBD, DIM_RANK,                      \
                       TENSOR_SPARSE | TENSOR_UNSCALED),                                            \
         EXPERT_MATRIX(ROLE_EXPERT_FC2, "fc2_exps", DIM_RANK, DIM_EXPERT_FF,                        \
                       TENSOR_SPARSE | TENSOR_UNSCALED),                                            \
@@ -238,13 +238,15 @@
                      DIM_EXPERTS, TENSOR_OPTIONAL)
 #define ROUTER ROUTER_OF("exp_probs_b.bias")
 #define EXPERTS_OF(router)                                                                         \
-    router, EXPERT_MATRIX(ROLE_EXPERT_GATE_UP, "ffn_gate_up_exps", DIM_EMBD, DIM_EXPERT_2FF, 0),   \
-        EXPERT_MATRIX(ROLE_EXPERT_GATE, "ffn_gate_exps", DIM_EMBD, DIM_EXPERT_FF, 0),              \
+    router,                                                                                        \
+        EXPERT_MATRIX(ROLE_EXPERT_GATE_UP, "ffn_gate_up_exps", DIM_EXPERT_EMBD, DIM_EXPERT_2FF,    \
+                      0),                                                                          \
+        EXPERT_MATRIX(ROLE_EXPERT_GATE, "ffn_gate_exps", DIM_EXPERT_EMBD, DIM_EXPERT_FF, 0),       \
         EXPERT_BIAS(ROLE_EXPERT_GATE_BIAS, "ffn_gate_exps", DIM_EXPERT_FF),                        \
-        EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EMBD, DIM_EXPERT_FF, 0),                  \
+        EXPERT_MATRIX(ROLE_EXPERT_UP, "ffn_up_exps", DIM_EXPERT_EMBD, DIM_EXPERT_FF, 0),           \
         EXPERT_BIAS(ROLE_EXPERT_UP_BIAS, "ffn_up_exps", DIM_EXPERT_FF),                            \
-        EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EMBD, 0),              \
-        EXPERT_BIAS(ROLE_EXPERT_DOWN_BIAS, "ffn_down_exps", DIM_EMBD), SPARSE_EXPERTS
+        EXPERT_MATRIX(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_EXPERT_FF, DIM_EXPERT_EMBD, 0),       \
+        EXPERT_BIAS(ROLE_EXPERT_DOWN_BIAS, "ffn_down_exps", DIM_EXPERT_EMBD), SPARSE_EXPERTS
 #define EXPERTS EXPERTS_OF(ROUTER)
 #define SHARED_EXPERT                                                                              \
     LAYER_VECTOR(ROLE_SHARED_ROUTER, "ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", \

@@ -63,6 +63,10 @@
         PLAIN_MATRIX(ROLE_SSM_GATE_B, "ssm_g_b", DIM_SSM_HEAD, DIM_SSM_INNER, 0),                  \
         PLAIN_MATRIX(ROLE_SSM_ALPHA_A, "ssm_f_a", DIM_EMBD, DIM_SSM_HEAD, 0),                      \
         PLAIN_MATRIX(ROLE_SSM_ALPHA_B, "ssm_f_b", DIM_SSM_HEAD, DIM_SSM_INNER, 0)
+#define KDA_MIXED_RANK                                                                             \
+    PLAIN_MATRIX(ROLE_SSM_GATE, "ssm_g", DIM_EMBD, DIM_SSM_INNER, 0),                              \
+        PLAIN_MATRIX(ROLE_SSM_ALPHA_A, "ssm_f_a", DIM_EMBD, DIM_SSM_HEAD, 0),                      \
+        PLAIN_MATRIX(ROLE_SSM_ALPHA_B, "ssm_f_b", DIM_SSM_HEAD, DIM_SSM_INNER, 0)
 #define KDA_FULL_RANK                                                                              \
     PLAIN_MATRIX(ROLE_SSM_GATE, "ssm_g_a", DIM_EMBD, DIM_SSM_INNER, 0),                            \
         PLAIN_MATRIX(ROLE_SSM_ALPHA, "ssm_f_a", DIM_EMBD, DIM_SSM_INNER, 0)
@@ -133,6 +137,29 @@ static const arch_tensor bailingmoe3_tensors[] = {
     FFN_NORM(0),
     DENSE_LAYERS_FFN,
     EXPERTS,
+    SHARED_EXPERT,
+};
+
+/* Experts of a latent vector; blocks read sums of earlier values of the residual stream. */
+static const arch_tensor kimi_k3_tensors[] = {
+    GLOBAL_TENSORS,
+    {ROLE_PAST_HEAD, "output_res_score.weight", NULL, {DIM_EMBD, DIM_NONE}, TENSOR_F32},
+    PLAIN_VECTOR(ROLE_PAST_ATTN, "attn_res_score.weight", DIM_EMBD, 0),
+    PLAIN_VECTOR(ROLE_PAST_FFN, "ffn_res_score.weight", DIM_EMBD, 0),
+    ATTN_NORM,
+    LATENT_ATTENTION_OF(TENSOR_UNSCALED),
+    PLAIN_MATRIX(ROLE_ATTN_GATE, "attn_gate", DIM_EMBD, DIM_ATTN_GATE,
+                 TENSOR_OPTIONAL | TENSOR_UNSCALED),
+    KDA_OF(KDA_MIXED_RANK),
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    PLAIN_MATRIX(ROLE_EXPERT_LATENT_IN, "ffn_routed_down", DIM_EMBD, DIM_EXPERT_EMBD,
+                 TENSOR_NO_DENSE | TENSOR_UNSCALED),
+    PLAIN_VECTOR(ROLE_EXPERT_LATENT_NORM, "ffn_routed_norm.weight", DIM_EXPERT_EMBD,
+                 TENSOR_NO_DENSE | TENSOR_OPTIONAL),
+    PLAIN_MATRIX(ROLE_EXPERT_LATENT_OUT, "ffn_routed_up", DIM_EXPERT_EMBD, DIM_EMBD,
+                 TENSOR_NO_DENSE | TENSOR_UNSCALED),
     SHARED_EXPERT,
 };
 
@@ -277,6 +304,11 @@ static const arch_row rows[] = {
      .decays_positive = true,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_QKV_BARE,
      TENSORS(bailingmoe3_tensors)},
+    {GGUF_ROW("kimi-k3", RMS, NONE, SILU), .mixers = MIXER_ATTENTION | MIXER_KDA,
+     .layers = LAYERS_BY_HEADS, .ssm_unscaled = true, .gating = GATING_SIGMOID,
+     .decays_bounded = true, .gates_soft = true,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_QKV_BARE,
+     TENSORS(kimi_k3_tensors)},
     {GGUF_ROW("mamba", RMS, NONE, SILU), .mixers = MIXER_SCAN, TENSORS(mamba_tensors)},
     {GGUF_ROW("jamba", RMS, NONE, SILU), .mixers = MIXER_ATTENTION | MIXER_SCAN,
      .layers = LAYERS_BY_HEADS, .gating = GATING_SOFTMAX,

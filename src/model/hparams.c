@@ -260,6 +260,10 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
                               "(softmax of the selected)",
                               gating, gguf_path(r->file), key);
     hp->expert_norm = arch->has & ARCH_EXPERT_NORM;
+    hp->n_expert_embd = hp->n_embd;
+    if (arch_tensor_of(arch, ROLE_EXPERT_LATENT_IN)) /* messages between devices have room for it */
+        hp->n_expert_embd = read_int(r, "expert_latent_length", 0, -1, 1,
+                                     hp->n_stream * hp->n_embd);
     if (arch_tensor_of(arch, ROLE_ADJUGATE_DOWN)) {
         hp->adjugate_share = read_int(r, "experts_per_group", 0, -1, 1, hp->n_expert);
         hp->adjugate_scale = read_float(r, "expert_group_scale", (double)NAN, -1e6, 1e6);
@@ -420,12 +424,16 @@ static void read_clamps(key_reader *r, const arch_row *arch, const model_hparams
     enum { OSS_LIMIT = 7 };
     bool late = arch->clamp_late, by_key = late || arch->clamp_by_key;
     double fallback = (double)arch->default_swiglu_clamp;
+    float soft = hp->soft_gate > 0
+                     ? read_float(r, "activation.situ_linear_beta", (double)NAN, -1e30, 1e30)
+                     : 0;
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
         if (arch->has & ARCH_FFN_CLAMP) l->ffn_clamp = l->expert_clamp = OSS_LIMIT;
         if (by_key || fallback > 0)
             l->expert_clamp = read_clamp(r, "swiglu_clamp_exp", i, fallback);
         if (late) l->ffn_clamp = read_clamp(r, "swiglu_clamp_shexp", i, 0);
+        if (hp->soft_gate > 0) l->ffn_clamp = l->expert_clamp = soft > 0 ? soft : INFINITY;
     }
 }
 
@@ -438,6 +446,14 @@ static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp)
         hp->n_stream = read_int(r, "hyper_connection.count", 0, -1, 2, MODEL_MAX_STREAMS);
         hp->hyper_eps = read_float(r, "hyper_connection.epsilon", (double)NAN, -1e-30, 1);
         hp->hyper_magnitude = read_float(r, "hyper_connection.magnitude", (double)NAN, 0, 1e6);
+    }
+    if (arch_tensor_of(arch, ROLE_PAST_HEAD)) {
+        hp->past_period = read_int(r, "attn_res.block_size", 0, -1, 1, MODEL_MAX_LAYERS);
+        if (r->status != PI_OK) return;
+        hp->n_stream += (hp->n_layer - 1) / hp->past_period + 1;
+        if (hp->n_stream <= MODEL_MAX_PASTS) return;
+        find_key(r, "attn_res.block_size", key);
+        fail_key(r, key, "is too small for this number of layers");
     }
     if (!arch_tensor_of(arch, ROLE_STREAM_PROJ)) return;
     hp->n_stream = read_int(r, "altup.num_inputs", 0, 4, 2, MODEL_MAX_STREAMS);
@@ -753,7 +769,7 @@ static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *h
     if (arch->mixers & MIXER_KDA) {
         int32_t n = read_int(r, "kda.head_dim", 0, -1, 1, MODEL_MAX_HEAD_DIM);
         const gguf_value *v = find_key(r, "kda.safe_gate", key);
-        bool safe = false, known = v && gguf_as_bool(v, &safe);
+        bool safe = false, known = v && gguf_as_bool(v, &safe) && !arch->decays_bounded;
         double least;
         v = find_key(r, "kda.gate_lower_bound", key); /* minus infinity: no bound */
         bool bounded = v && !(gguf_as_f64(v, &least) && isinf(least));
@@ -905,6 +921,8 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
     if (layers) read_patterns(&r, arch, hp, layers);
     if (layers) read_shared_kv(&r, arch, hp, layers);
     if (layers) read_cutoffs(&r, arch, hp, layers);
+    if (arch->gates_soft)
+        hp->soft_gate = read_float(&r, "activation.situ_beta", (double)NAN, 0, 1e30);
     if (layers) read_clamps(&r, arch, hp, layers);
     if (layers) read_index_layers(&r, arch, hp, layers);
     if (layers) check_indexer(&r, hp, layers);

@@ -15,7 +15,8 @@ enum {
     MODEL_MAX_DIM = 1 << 20, /* n_embd, n_ff */
     MODEL_MAX_HEAD_DIM = 4096,
     MODEL_MAX_VOCAB = 1 << 22,
-    MODEL_MAX_STREAMS = 8
+    MODEL_MAX_STREAMS = 8, /* that layers mix with weights for each pair */
+    MODEL_MAX_PASTS = 32   /* earlier values of the residual stream */
 };
 
 typedef enum rope_scaling {
@@ -65,6 +66,10 @@ typedef struct model_hparams {
     bool hyper;            /* the streams have hyper-connections */
     float hyper_eps;       /* added to their weights */
     float hyper_magnitude; /* of the weights of results */
+    int32_t past_period;   /* attention over earlier residuals: stream 0 is the residual stream,
+                              which is copied to the next stream and begins anew in every layer
+                              that this divides; 0: there is one stream, or streams are mixed in
+                              another way */
     int32_t n_embd_layer;  /* elements of a per-layer embedding; 0: none */
     int32_t head_dim;      /* the largest over layers */
     int32_t n_rot;         /* rotated elements of a head, even, <= head_dim; largest over layers */
@@ -98,6 +103,7 @@ typedef struct model_hparams {
     /* Mixtures of experts. */
     int32_t n_expert, n_expert_used;      /* experts per layer; used per token; 0: dense */
     int32_t n_expert_group, n_group_used; /* experts come from the best groups only; 0: all */
+    int32_t n_expert_embd;                /* elements of an expert's input and output */
     int32_t n_adjugate;                   /* adjugate experts per layer; 0: none */
     int32_t adjugate_share;               /* experts that share one */
     float adjugate_scale;                 /* of their sum */
@@ -113,6 +119,8 @@ typedef struct model_hparams {
     float least_decay;   /* KDA: logarithm of the lower bound of decays; 0: no bound */
     activation activation;
     float activation_threshold; /* FATReLU */
+    float soft_gate; /* SiTU (Kimi K3): limit b of the gate, b tanh(gate / b) * sigmoid(gate); 0:
+                        another activation */
 } model_hparams;
 
 typedef struct model_layer_hparams {
@@ -132,7 +140,7 @@ typedef struct model_layer_hparams {
                        deviations, and only positive results count */
     float ffn_cutoff;
     /* Limits of gate and up (ARCH_FFN_CLAMP, default_swiglu_clamp, clamp_late) of the FFN or shared
-     * expert, and of experts; 0: none. */
+     * expert, and of experts; 0: none. With soft_gate: of up, as a tanh; infinity: none. */
     float ffn_clamp, expert_clamp;
     int32_t window; /* a token attends to this many positions, including its own; bidirectional: to
                         those at most window / 2 away; 0: to all */

@@ -36,6 +36,7 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_stream = m->hp.n_stream,
                         .n_laurel = l ? l->t[ROLE_LAUREL_A].n_out : 0,
                         .n_expert = m->hp.n_expert,
+                        .n_expert_embd = m->hp.n_expert_embd,
                         .n_ff_expert = l ? l->hp.n_ff_expert : 0,
                         .n_ff_shared = l ? l->hp.n_ff_shared : 0,
                         .n_head = l ? l->hp.n_head : 0,

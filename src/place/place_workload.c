@@ -198,7 +198,8 @@ static uint64_t scratch_of(const model *m, const place_use *use) {
         int64_t heads = 2 * (l->hp.n_head + l->hp.n_head_kv);
         int64_t w = heads * l->hp.head_dim + 2 * l->hp.n_ff;
         if (l->t[ROLE_ROUTER].data) /* a row for every expert that a token uses */
-            w += m->hp.n_expert + m->hp.n_expert_used * (2 * l->hp.n_ff_expert + m->hp.n_embd);
+            w += m->hp.n_expert +
+                 m->hp.n_expert_used * (2 * l->hp.n_ff_expert + m->hp.n_expert_embd);
         if (use->modes[i] == PI_MODE_PREDICT) w += l->hp.n_ff + l->sparse.rank;
         if (w > width) width = w;
     }
@@ -230,11 +231,12 @@ static void sum_ends(const model *m, place_workload *w) {
 static uint64_t exchange_of(const model *m, const model_layer *l, pi_mode mode) {
     static const tensor_role in[] = {ROLE_FFN_GATE, ROLE_FFN_UP, ROLE_EXPERT_GATE, ROLE_EXPERT_UP,
                                      ROLE_EXPERT_GATE_UP};
-    const uint64_t floats = sizeof(float) * (uint64_t)m->hp.n_embd;
+    const int32_t n = l->t[ROLE_ROUTER].data ? m->hp.n_expert_embd : m->hp.n_embd;
+    const uint64_t floats = sizeof(float) * (uint64_t)n;
     bool q8 = true;
     for (size_t i = 0; i < sizeof in / sizeof *in; i++)
         if (l->t[in[i]].data) q8 = q8 && quant_find((uint32_t)l->t[in[i]].type)->is_quantized;
-    uint64_t bytes = floats + (q8 ? gpu_q8_bytes(m->hp.n_embd) : floats);
+    uint64_t bytes = floats + (q8 ? gpu_q8_bytes(n) : floats);
     if (l->t[ROLE_ROUTER].data)
         bytes += sizeof(uint32_t) * GPU_CHOICE_WORDS * (uint64_t)m->hp.n_expert_used;
     else if (mode == PI_MODE_PREDICT)

@@ -124,8 +124,8 @@ bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
     bool beside = post_norm == ROLE_FFN_POST_NORM && t[ROLE_FFN_POST_NORM_1].data;
     bool early = post_norm == ROLE_FFN_POST_NORM &&
                  (p->model->arch->experts_early || t[ROLE_ADJUGATE_DOWN].data);
-    return p->model->hp.residual_scale != 1 || p->model->hp.hyper || t[post_norm].data || beside ||
-           early;
+    return p->model->hp.residual_scale != 1 || plan_sums_streams(p) || t[post_norm].data ||
+           beside || early;
 }
 
 plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
@@ -135,6 +135,9 @@ plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
         return plan_add_hyper_out(
             p, side, layer, post_norm == ROLE_ATTN_POST_NORM ? ROLE_HYPER_ATTN : ROLE_HYPER_FFN,
             in);
+    if (p->model->hp.past_period > 0)
+        return plan_add_past_out(
+            p, side, layer, post_norm == ROLE_ATTN_POST_NORM ? ROLE_PAST_ATTN : ROLE_PAST_FFN, in);
     plan_step *s = plan_add_step(p, side, OP_ADD, layer, in);
     bool normed = post_norm != ROLE_COUNT;
     *STEP_ARGS(s, add) = (args_add){
@@ -256,7 +259,7 @@ static void add_embedding(plan *p) {
     else if (model_keeps_embedding(p->model))
         plan_add_kept_embedding(p);
     if (plan_has_streams(p)) plan_add_spread(p);
-    if (p->model->hp.hyper) plan_add_hyper_start(p);
+    if (plan_sums_streams(p)) plan_add_hyper_start(p);
     if (p->model->draft.target) plan_add_draft_in(p);
 }
 
@@ -284,6 +287,7 @@ static void add_all(plan *p, const plan_options *options) {
     if (!first) return;
     if (plan_has_streams(p)) plan_add_merge(p);
     if (p->model->hp.hyper) plan_add_hyper_in(p, p->head, -1, ROLE_HYPER_HEAD);
+    if (p->model->hp.past_period > 0) plan_add_past_in(p, p->head, -1, ROLE_PAST_HEAD);
     add_head(p, options);
 }
 
@@ -401,7 +405,9 @@ static pi_status set_experts(plan *p, const cpu_kernels *kernels, pi_error *err)
         }
         if (p->n_expert < e->n_expert) p->n_expert = e->n_expert;
         if (p->n_expert_used < e->n_used) p->n_expert_used = e->n_used;
-        p->width[BUF_EXPERT_IN] = p->width[BUF_EXPERT_OUT] = width_of_pairs(p->model->hp.n_embd);
+        if (p->width[BUF_EXPERT_IN] < e->n_embd)
+            p->width[BUF_EXPERT_IN] = width_of_pairs(e->n_embd);
+        p->width[BUF_EXPERT_OUT] = p->width[BUF_EXPERT_IN];
         if (p->width[BUF_EXPERT_GATE] < e->n_ff)
             p->width[BUF_EXPERT_GATE] = width_of_pairs(e->n_ff);
         p->width[BUF_EXPERT_UP] = p->width[BUF_EXPERT_GATE];
@@ -434,11 +440,12 @@ static void set_widths(plan *p, plan_side side) {
         if (scores(s, side) && stored) widen(width, BUF_SCORE, f->n_scored);
         if (side == SIDE_GPU && s->op == OP_EXPERTS_IN) {
             widen(width, BUF_EXPERT_GATE, STEP_ARGS(s, experts)->experts->n_ff);
-            widen(width, BUF_EXPERT_OUT, p->model->hp.n_embd);
+            widen(width, BUF_EXPERT_OUT, STEP_ARGS(s, experts)->experts->n_embd);
         }
         if (s->out == BUF_FFN_OUT) widen(width, BUF_FFN_OUT, p->model->hp.n_embd);
         if (s->out == BUF_STREAMS || s->op == OP_PREDICT)
             widen(width, BUF_STREAMS, plan_residual_width(p->model));
+        if (s->out == BUF_EXPERT_LATENT) widen(width, s->out, p->model->hp.n_expert_embd);
         if (s->op == OP_NORM) widen(width, s->out, STEP_ARGS(s, norm)->width);
         if (s->op == OP_DRAFT_READ)
             widen(width, BUF_DRAFT_READS, STEP_ARGS(s, draft_read)->at + p->model->hp.n_embd);

@@ -191,6 +191,7 @@ static inline int64_t plan_residual_width(const model *m) {
 /* Floats per token in a message with this buffer. */
 static inline int64_t plan_message_width(const plan *p, plan_buffer b) {
     if (b == BUF_LAYER_EMBD) return p->width[b];
+    if (b == BUF_EXPERT_LATENT) return p->model->hp.n_expert_embd;
     return b == BUF_STREAMS ? plan_residual_width(p->model) : p->model->hp.n_embd;
 }
 

@@ -65,7 +65,7 @@ static void set_down(const plan *p, int layer, plan_experts *e) {
                                                                      : ROLE_EXPERT_DOWN;
     e->down_rows = role == ROLE_EXPERT_DOWN_T;
     e->down = first_expert(p, layer, role, ROLE_EXPERT_DOWN_BIAS,
-                           e->down_rows ? e->n_ff : p->model->hp.n_embd, BUF_EXPERT_OUT);
+                           e->down_rows ? e->n_ff : e->n_embd, BUF_EXPERT_OUT);
     e->down_scales = scales_of(p, layer, role);
 }
 
@@ -85,6 +85,7 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
     const model_tensor *t = tensors_of(p, layer);
     const plan_split *split = &p->splits[layer];
     bool scaled = t[ROLE_SHARED_DOWN].data && p->model->arch->shared_scale > 0;
+    bool latent = t[ROLE_EXPERT_LATENT_IN].data;
     *e = (plan_experts){.mode = mode,
                         .hot = split->hot,
                         .primary = split->primary,
@@ -95,6 +96,8 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
                         .n_group = hp->n_expert_group,
                         .n_group_used = hp->n_group_used,
                         .n_ff = p->model->layers[layer].hp.n_ff_expert,
+                        .n_embd = hp->n_expert_embd,
+                        .in = latent ? BUF_EXPERT_LATENT : BUF_Y,
                         .gating = hp->gating,
                         .norm = hp->expert_norm,
                         .scale = hp->expert_scale,
@@ -104,7 +107,7 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
                         .perm = p->model->layers[layer].sparse.expert_perm,
                         .select_bias = t[ROLE_ROUTER_SELECT_BIAS].data,
                         .shared_router = t[ROLE_SHARED_ROUTER].data,
-                        .shared = t[ROLE_SHARED_DOWN].data};
+                        .shared = t[ROLE_SHARED_DOWN].data && !latent};
     set_gate_and_up(p, layer, e);
     set_down(p, layer, e);
 }
@@ -183,27 +186,28 @@ static plan_step *add_step(plan *p, plan_side side, plan_op op, int layer, plan_
 }
 
 /* The GPU's experts read the quantized input in all forms. */
-static void quantize_for_gpu(const plan *p, const plan_experts *e, plan_step *s) {
+static void quantize_for_gpu(const plan_experts *e, plan_step *s) {
     plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
-    s->act_width = p->model->hp.n_embd;
+    s->act_width = e->n_embd;
     if (gpu_type_wants_q8(e->up.w.type) || gpu_type_wants_q8(e->gate.w.type))
         s->act_kinds |= 1u << CPU_ACT_Q8;
 }
 
 /* The step that quantizes the experts' input on a device. */
-static void set_input(const plan *p, plan_side side, plan_experts *e, plan_step *s) {
+static void set_input(plan_side side, plan_experts *e, plan_step *s) {
     if (side == SIDE_GPU) {
-        quantize_for_gpu(p, e, s);
+        quantize_for_gpu(e, s);
     } else {
-        s->act_width = p->model->hp.n_embd;
+        s->act_width = e->n_embd;
         e->norm_step = s;
     }
 }
 
 static void add_sum(plan *p, plan_side side, int layer) {
     plan_step *s = add_step(p, side, OP_EXPERTS_SUM, layer, BUF_EXPERT_OUT);
-    s->add_to_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
-    s->out = s->add_to_x ? BUF_X : plan_late_result(p, side);
+    bool latent = p->experts[layer].in == BUF_EXPERT_LATENT;
+    s->add_to_x = !latent && !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
+    s->out = latent ? BUF_EXPERT_LATENT : s->add_to_x ? BUF_X : plan_late_result(p, side);
 }
 
 static void add_cpu_experts(plan *p, int layer) {
@@ -245,24 +249,59 @@ static void add_own_experts(plan *p, plan_side side, int layer) {
 /* Sends the input and the choices to the secondary device, which clears X if it accumulates
  * there. */
 static void add_arrival(plan *p, plan_side primary, plan_side secondary, int layer) {
-    plan_message m = plan_add_message(p, primary, layer, BUF_Y, BUF_Y);
+    const plan_buffer in = p->experts[layer].in;
+    plan_message m = plan_add_message(p, primary, layer, in, in);
     args_message *send = STEP_ARGS(m.send, message), *receive = STEP_ARGS(m.receive, message);
     send->bits = receive->bits = true;
     send->experts = receive->experts = &p->experts[layer];
     receive->clear_x = !plan_adds_late(p, layer, ROLE_FFN_POST_NORM);
-    set_input(p, secondary, &p->experts[layer],
-              secondary == SIDE_GPU ? m.receive
-                                    : plan_add_step(p, secondary, OP_QUANTIZE, layer, BUF_Y));
+    set_input(secondary, &p->experts[layer],
+              secondary == SIDE_GPU && in == BUF_Y
+                  ? m.receive
+                  : plan_add_step(p, secondary, OP_QUANTIZE, layer, in));
     if (secondary == SIDE_CPU) add_step(p, secondary, OP_ROUTE, layer, BUF_ROUTER);
 }
 
 static void add_adjugates(plan *p, int layer, plan_buffer sum);
+
+/* Experts of a latent vector: that vector in quantized form, and the shared expert, which reads the
+ * block's input. */
+static void add_latent(plan *p, int layer) {
+    plan_side primary = p->splits[layer].primary;
+    plan_step *s = plan_add_step(p, primary, OP_MATMUL, layer, BUF_Y);
+    plan_add_matrix(p, s, ROLE_EXPERT_LATENT_IN, ROLE_COUNT, BUF_EXPERT_LATENT);
+    if (tensors_of(p, layer)[ROLE_SHARED_DOWN].data)
+        add_shared(p, layer, ROLE_SHARED_GATE, ROLE_SHARED_UP, ROLE_SHARED_DOWN);
+    set_input(primary, &p->experts[layer],
+              plan_add_step(p, primary, OP_QUANTIZE, layer, BUF_EXPERT_LATENT));
+}
+
+/* Adds the sum of experts of a latent vector, and the shared expert. */
+static void add_latent_result(plan *p, int layer) {
+    const model_tensor *t = tensors_of(p, layer), *norm = &t[ROLE_EXPERT_LATENT_NORM];
+    plan_side primary = p->splits[layer].primary;
+    plan_buffer result = plan_late_result(p, primary);
+    plan_step *s = plan_add_step(p, primary, OP_NORM, layer, BUF_EXPERT_LATENT);
+    *STEP_ARGS(s, norm) = (args_norm){.kind = norm->data ? NORM_RMS : NORM_NONE,
+                                      .width = p->model->hp.n_expert_embd,
+                                      .eps = p->model->hp.norm_eps,
+                                      .weight = norm->data};
+    s->out = BUF_EXPERT_LATENT;
+    s = plan_add_step(p, primary, OP_MATMUL, layer, BUF_EXPERT_LATENT);
+    plan_add_matrix(p, s, ROLE_EXPERT_LATENT_OUT, ROLE_COUNT, result);
+    plan_add_addition(p, primary, layer, result, ROLE_COUNT);
+    if (t[ROLE_SHARED_DOWN].data) plan_add_addition(p, primary, layer, BUF_SHARED, ROLE_COUNT);
+}
 
 /* Adds the remaining parts to X: the sum of the experts, and the parallel FFN. */
 static void add_result(plan *p, int layer) {
     plan_side primary = p->splits[layer].primary;
     plan_buffer result = plan_late_result(p, primary);
     if (p->model->arch->experts_early) return; /* plan_add_beside_early */
+    if (p->experts[layer].in == BUF_EXPERT_LATENT) {
+        add_latent_result(p, layer);
+        return;
+    }
     if (has_beside(p, layer)) {
         plan_step *s = plan_add_addition(p, primary, layer, result, ROLE_EXPERT_POST_NORM);
         STEP_ARGS(s, add)->scale = 1;
@@ -287,6 +326,8 @@ static void describe_adjugates(const plan *p, int layer, plan_experts *e) {
                         .share = hp->adjugate_share,
                         .n_scored = hp->n_expert,
                         .n_ff = n_ff,
+                        .n_embd = hp->n_embd,
+                        .in = BUF_Y,
                         .up_rows = n_ff,
                         .gating = hp->gating,
                         .norm = hp->expert_norm,
@@ -311,7 +352,7 @@ static void add_adjugates(plan *p, int layer, plan_buffer sum) {
     plan_step *s = plan_add_step(p, side, OP_NORM, layer, sum);
     *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_NONE, .width = p->model->hp.n_embd};
     s->out = BUF_Y;
-    set_input(p, side, e, s);
+    set_input(side, e, s);
     add_step_of(p, side, OP_ROUTE, layer, BUF_ROUTER, e);
     for (size_t i = 0; i < (gpu ? sizeof on_gpu : sizeof on_cpu) / sizeof *on_cpu; i++) {
         plan_op op = gpu ? on_gpu[i] : on_cpu[i];
@@ -358,16 +399,19 @@ void plan_add_experts(plan *p, int layer, const plan_options *options) {
         p->max_part_rows = PLAN_FFN_PART_ROWS;
     if (has_beside(p, layer)) add_beside(p, layer);
     if (scaled) add_scaled_router(p, layer);
-    set_input(p, primary, e,
-              p->model->arch->residual_normed ? plan_add_normed_residual(p, layer, ROLE_FFN_NORM)
-                                              : add_input_norm(p, layer));
+    plan_step *input = p->model->arch->residual_normed
+                           ? plan_add_normed_residual(p, layer, ROLE_FFN_NORM)
+                           : add_input_norm(p, layer);
+    if (e->in == BUF_Y) set_input(primary, e, input);
     if (!early && !scaled) plan_add_router(p, layer, BUF_Y);
     add_step(p, primary, OP_ROUTE, layer, BUF_ROUTER);
+    if (e->in == BUF_EXPERT_LATENT) add_latent(p, layer);
     if (e->split) add_arrival(p, primary, secondary, layer);
     add_own_experts(p, primary, layer);
     if (e->split) {
         add_own_experts(p, secondary, layer);
         plan_message m = plan_add_answer(p, secondary, layer, false);
+        if (e->in == BUF_EXPERT_LATENT) m.send->in = m.receive->out = e->in;
         STEP_ARGS(m.send, message)->experts = STEP_ARGS(m.receive, message)->experts = e;
     }
     add_result(p, layer);

@@ -324,7 +324,7 @@ void plan_add_prefetch(plan *p, int layer, const plan_options *options) {
     const plan_split *split = &p->splits[layer];
     int first = p->n_steps;
     if (split->primary != SIDE_CPU || plan_split_end(split) > 0) return;
-    if (p->model->hp.hyper) return; /* X is not the layer's input */
+    if (plan_sums_streams(p)) return; /* X is not the layer's input */
     if (l->t[ROLE_ROUTER].data)
         plan_prefetch_experts(p, layer);
     else if (l->bundle && plan_choose_mode(p->model, layer, options) == PI_MODE_PREDICT)

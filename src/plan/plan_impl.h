@@ -101,6 +101,14 @@ void plan_add_correction(plan *p, int layer);
 void plan_add_hyper_start(plan *p);
 void plan_add_hyper_in(plan *p, plan_side side, int layer, tensor_role fn);
 plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, tensor_role fn, plan_buffer in);
+/* Attention over earlier residuals (plan_streams.c): X before a block, or before the head (layer
+ * -1), by the scores of a role; a block's result into stream 0. */
+void plan_add_past_in(plan *p, plan_side side, int layer, tensor_role score);
+plan_step *plan_add_past_out(plan *p, plan_side side, int layer, tensor_role score, plan_buffer in);
+/* Whether blocks read a sum of streams, and do not add to X. */
+static inline bool plan_sums_streams(const plan *p) {
+    return p->model->hp.hyper || p->model->hp.past_period > 0;
+}
 /* The low-rank branch next to attention, whose first product is in GATE, into X. */
 void plan_add_branch(plan *p, int layer);
 /* The matrix of a role, bound in layer `layer` (-1: global), with its bias. */

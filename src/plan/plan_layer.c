@@ -257,9 +257,12 @@ void plan_add_layer(plan *p, int layer, const plan_options *options) {
     if (plan_has_streams(p)) plan_add_prediction(p, layer);
     if (options->prefetch) plan_add_prefetch(p, layer, options);
     const bool hyper = p->model->hp.hyper;
+    const bool past = p->model->hp.past_period > 0;
     if (hyper) plan_add_hyper_in(p, p->splits[layer].primary, layer, ROLE_HYPER_ATTN);
+    if (past) plan_add_past_in(p, p->splits[layer].primary, layer, ROLE_PAST_ATTN);
     if (l->hp.mixers) add_attention_block(p, layer);
     if (hyper) plan_add_hyper_in(p, p->splits[layer].primary, layer, ROLE_HYPER_FFN);
+    if (past) plan_add_past_in(p, p->splits[layer].primary, layer, ROLE_PAST_FFN);
     if (l->t[ROLE_ROUTER].data)
         plan_add_experts(p, layer, options);
     else if (l->hp.ffn)

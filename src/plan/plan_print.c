@@ -37,6 +37,7 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_LAYER_EMBD] = "layer_embd",
                                                  [BUF_ROUTER] = "router",
                                                  [BUF_SHARED] = "shared",
+                                                 [BUF_EXPERT_LATENT] = "expert_latent",
                                                  [BUF_EXPERT_IN] = "expert_in",
                                                  [BUF_EXPERT_PRED] = "expert_pred",
                                                  [BUF_EXPERT_GATE] = "expert_gate",

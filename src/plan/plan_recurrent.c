@@ -35,13 +35,11 @@ static void add_kda(plan *p, plan_step *s) {
     add_matrix(p, s, ROLE_SSM_BETA, BUF_SSM_BETA);
     plan_side side = p->splits[layer].primary;
     s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
-    if (!p->model->layers[layer].t[ROLE_SSM_ALPHA_A].data) {
-        add_matrix(p, s, ROLE_SSM_ALPHA, BUF_SSM_STEP);
-        add_matrix(p, s, ROLE_SSM_GATE, BUF_SSM_GATE);
-        return;
-    }
+    add_matrix(p, s, ROLE_SSM_ALPHA, BUF_SSM_STEP);
+    add_matrix(p, s, ROLE_SSM_GATE, BUF_SSM_GATE);
     for (int i = 0; i < 2; i++) add_matrix(p, s, pairs[i].first, pairs[i].between);
     for (int i = 0; i < 2; i++) {
+        if (!p->model->layers[layer].t[pairs[i].first].data) continue;
         plan_add_step(p, side, OP_QUANTIZE, layer, pairs[i].between);
         s = plan_add_step(p, side, OP_MATMUL, layer, pairs[i].between);
         add_matrix(p, s, pairs[i].second, pairs[i].out);

@@ -54,13 +54,15 @@ typedef enum plan_buffer {
     BUF_ROUTER, /* scores of experts [n_expert], on the GPU followed by the shared expert's; with
                    several streams their router's numbers [n_stream] */
     BUF_SHARED, /* result of the shared expert, or of an FFN next to the experts [n_embd] */
+    BUF_EXPERT_LATENT, /* a latent vector that experts read, then the sum of their results
+                          [n_expert_embd] */
     /* Mixtures of experts; a row per pair of a token and an expert that it uses, sorted by
      * expert. */
-    BUF_EXPERT_IN,   /* inputs of experts that several tokens use [n_embd] */
+    BUF_EXPERT_IN,   /* inputs of experts that several tokens use [n_expert_embd] */
     BUF_EXPERT_PRED, /* hidden vectors of the experts' predictors [rank] */
     BUF_EXPERT_GATE, /* [n_ff_expert]; after the activation: the hidden vector */
     BUF_EXPERT_UP,   /* [n_ff_expert]; scores of the expert's predictor */
-    BUF_EXPERT_OUT,  /* [n_embd] */
+    BUF_EXPERT_OUT,  /* [n_expert_embd] */
     /* Heads that draft (plan_draft.c). */
     BUF_DRAFT_READS, /* inputs of the layers that the head reads [n_reads * n_embd] */
     BUF_FEATURES,    /* features for the head [its n_embd] */
@@ -221,7 +223,8 @@ typedef struct plan_experts {
                      neuron, only where activations are not zero; PI_MODE_PREDICT: also rows of gate
                      only where the expert's predictor selects the neuron */
     int n_expert, n_used, n_group, n_group_used;
-    int64_t n_ff;
+    int64_t n_ff, n_embd; /* elements of an expert's hidden vector, of its input and output */
+    plan_buffer in;       /* of the input: BUF_Y or BUF_EXPERT_LATENT */
     expert_gating gating;
     bool norm;           /* weights are divided by their sum */
     float scale;         /* then they are multiplied by this */
@@ -233,7 +236,7 @@ typedef struct plan_experts {
     const float *select_bias;   /* added to probabilities, only for the choice */
     const float *shared_router; /* [n_embd]: multiplies the shared expert's result by sigmoid(w .
                                    y); NULL: by 1 */
-    bool shared;                /* there is a shared expert, in BUF_SHARED */
+    bool shared;                /* the sum includes a shared expert, in BUF_SHARED */
     plan_matrix gate, up, down; /* w.n_out: rows of one expert; gate.w.data NULL: there is none */
     bool down_rows;             /* down has a row per neuron, of n_embd */
     int64_t up_rows; /* rows of an expert in the tensor of up: 2 * n_ff where the tensor includes
@@ -310,6 +313,14 @@ typedef struct args_hyper {
     const float *scale; /* [1] */
     float factor;
 } args_hyper;
+
+/* Attention over earlier residuals. */
+typedef struct args_past {
+    const float *score; /* OP_PAST_IN: [n_embd] */
+    int n;              /* OP_PAST_IN: earlier values, in streams 1 to n */
+    bool begins;        /* OP_PAST_IN: then stream 0 is copied to stream n + 1; OP_PAST_OUT: stream
+                           0 is the block's result */
+} args_past;
 
 /* The operation on the vector, in place, before it is quantized. */
 typedef struct args_quantize {
@@ -445,6 +456,7 @@ typedef struct args_head {
     X(none)                                                                                        \
     X(norm)                                                                                        \
     X(add)                                                                                         \
+    X(past)                                                                                        \
     X(hyper)                                                                                       \
     X(mix)                                                                                         \
     X(quantize)                                                                                    \

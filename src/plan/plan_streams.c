@@ -20,13 +20,19 @@
  *
  *   norm -> matmul fn -> hyper_in -> [the block, without x +=] -> hyper_out
  *
+ * With attention over earlier residuals (Kimi K3) stream 0 is the residual stream. In every
+ * past_period-th layer it is copied to the next stream and begins anew with the attention block's
+ * result. Each block reads the sum of all values so far, s_k, with weights softmax(norm(s_k) . w):
+ *
+ *   past_in -> [the block, without x +=] -> past_out
+ *
  * The low-rank branch, with the normed input y: x + y + norm(B A y) + attention, over sqrt(2). */
 #include <math.h>
 
 #include "plan_impl.h"
 
 bool plan_has_streams(const plan *p) {
-    return p->model->hp.n_stream > 1 && !p->model->hp.hyper;
+    return p->model->hp.n_stream > 1 && !plan_sums_streams(p);
 }
 
 void plan_add_spread(plan *p) {
@@ -112,5 +118,23 @@ plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, tensor_role fn
     *STEP_ARGS(s, hyper) = (args_hyper){.base = (const float *)t[fn + 1].data + hp->n_stream,
                                         .scale = (const float *)t[fn + 2].data + 1,
                                         .factor = hp->hyper_magnitude};
+    return s;
+}
+
+void plan_add_past_in(plan *p, plan_side side, int layer, tensor_role score) {
+    const int period = p->model->hp.past_period;
+    const int at = layer < 0 ? p->model->hp.n_layer - 1 : layer; /* its value is kept by now */
+    const bool begins = score == ROLE_PAST_ATTN && layer % period == 0;
+    const model_tensor *t = layer < 0 ? p->model->t : p->model->layers[layer].t;
+    plan_step *s = plan_add_step(p, side, OP_PAST_IN, layer, BUF_STREAMS);
+    *STEP_ARGS(s, past) = (args_past){
+        .score = t[score].data, .n = at / period + (begins ? 0 : 1), .begins = begins};
+}
+
+plan_step *plan_add_past_out(plan *p, plan_side side, int layer, tensor_role score,
+                             plan_buffer in) {
+    plan_step *s = plan_add_step(p, side, OP_PAST_OUT, layer, in);
+    s->out = BUF_STREAMS;
+    STEP_ARGS(s, past)->begins = score == ROLE_PAST_ATTN && layer % p->model->hp.past_period == 0;
     return s;
 }

@@ -128,7 +128,8 @@ static void need_primary(check *c, const model *m, int layer, pi_mode mode) {
     need(c, GPU_OP_ADD);
     if (l->hp.mixers & MIXER_ATTENTION) need_attention(c, m, l);
     if (l->hp.mixers & MIXER_RECURRENT) need_recurrent(c, l);
-    if (m->hp.n_stream > 1) need(c, m->hp.hyper ? GPU_OP_HYPER : GPU_OP_MIX);
+    if (m->hp.n_stream > 1)
+        need(c, m->hp.hyper ? GPU_OP_HYPER : m->hp.past_period > 0 ? GPU_OP_PAST : GPU_OP_MIX);
     if (m->hp.n_embd_layer > 0) need(c, GPU_OP_ACTIVATE);
     if (l->t[ROLE_ROUTER].data) {
         need(c, GPU_OP_ROUTE);
@@ -161,6 +162,10 @@ static void need_head(check *c, const model *m) {
     need_typed(c, GPU_OP_PACK, output->type);
     need_typed(c, GPU_OP_MATVEC, output->type);
     if (m->hp.n_stream <= 1) return;
+    if (m->hp.past_period > 0) {
+        need(c, GPU_OP_PAST);
+        return;
+    }
     if (m->hp.hyper) {
         need(c, GPU_OP_HYPER);
         need_matrix(c, ROLE_HYPER_HEAD, m->t[ROLE_HYPER_HEAD].type);
@@ -188,6 +193,7 @@ static gpu_shape shape_of(const model *m, int layer) {
     /* both must fit the GPU's groups of elements; adjugate experts are usually the narrower ones */
     bool even = l->n_ff_adjugate % 32 == 0;
     s.n_ff_expert = even ? l->n_ff_expert : l->n_ff_adjugate;
+    if (hp->n_expert_embd % 32 != 0) s.n_ff_expert = hp->n_expert_embd;
     s.n_rank = (int32_t)m->layers[layer].t[ROLE_FC1].n_out;
     return s;
 }
@@ -222,6 +228,7 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]) {
         [GPU_OP_RECUR] = "recurrent layers of this size",
         [GPU_OP_MIX] = "residual streams of this width",
         [GPU_OP_HYPER] = "this number of residual streams",
+        [GPU_OP_PAST] = "this number of residual streams",
         [GPU_OP_MERGE] = "residual streams of this width",
         [GPU_OP_ROUTE] = "this number of experts",
         [GPU_OP_EXPERT_IN] = "experts of this size",

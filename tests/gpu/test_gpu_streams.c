@@ -1,6 +1,6 @@
 /* test_gpu_streams.c: operations of models with several residual streams on a device: streams
- * mixed, corrected, joined and added, hyper-connections, and activations above a cutoff. Compared
- * with formulas in double. */
+ * mixed, corrected, joined and added, hyper-connections, earlier residuals, and activations above a
+ * cutoff. Compared with formulas in double. */
 #include "activation_formula.h"
 #include "gpu_case.h"
 
@@ -257,8 +257,63 @@ static void test_hyper(void **state) {
     }
 }
 
+/* Sums of earlier values, or with `adds` the update of the present one. */
+static void check_past(bool adds, bool begins, int64_t n, int n_past, int n_cols) {
+    const int64_t lds = padded(n * (n_past + 2)), ld = padded(n);
+    const float *streams = case_random(lds * n_cols, 1), *x = case_random(ld * n_cols, 1);
+    const float *score = case_random(n, 0.5f);
+    const gpu_past a = {.adds = adds,
+                        .begins = begins,
+                        .score = upload(score, n),
+                        .eps = 0.125f,
+                        .lds = lds,
+                        .ldx = ld,
+                        .n = n,
+                        .n_past = n_past,
+                        .n_cols = n_cols,
+                        .streams = upload(streams, lds * n_cols),
+                        .x = upload(x, ld * n_cols)};
+    OPS->past(the_case.stream, &a);
+    const float *got = download(a.streams, lds * n_cols), *sums = download(a.x, ld * n_cols);
+    for (int c = 0; c < n_cols; c++) {
+        const float *was = streams + c * lds, *add = x + c * ld;
+        double weight[GPU_MAX_PASTS], total = 0;
+        for (int k = 0; k <= n_past; k++) {
+            double squares = 0, dot = 0;
+            for (int64_t i = 0; i < n; i++) {
+                squares += (double)was[k * n + i] * (double)was[k * n + i];
+                dot += (double)was[k * n + i] * (double)score[i];
+            }
+            total += weight[k] = exp(dot / sqrt(squares / (double)n + (double)a.eps));
+        }
+        for (int64_t i = 0; i < lds; i++) {
+            double want = (double)was[i];
+            if (adds && i < n) want = (begins ? 0 : want) + (double)add[i];
+            if (!adds && begins && i >= (n_past + 1) * n && i < (n_past + 2) * n)
+                want = (double)was[i - (n_past + 1) * n];
+            case_near(got[c * lds + i], want, 2, 1e-6, "stream", i);
+        }
+        for (int64_t i = 0; i < ld; i++) {
+            double sum = 0;
+            for (int k = 0; k <= n_past && i < n; k++)
+                sum += weight[k] / total * (double)was[k * n + i];
+            case_near(sums[c * ld + i], adds || i >= n ? (double)add[i] : sum, 4, 1e-5, "sum", i);
+        }
+    }
+}
+
+static void test_past(void **state) {
+    (void)state;
+    static const int64_t widths[] = {4, 301, 128, 2052};
+    static const int pasts[] = {0, 1, 8, GPU_MAX_PASTS - 2};
+    for (int i = 0; i < 4 * COUNTS; i++) {
+        case_teardown(NULL);
+        check_past(i % 2, i / 2 % 2, widths[i / 4], pasts[(i + i / 4) % 4], column_counts[i / 4]);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_mix), CASE_TEST(test_merge), CASE_TEST(test_hyper),
-    CASE_TEST(test_add), CASE_TEST(test_top_k),
+    CASE_TEST(test_mix),  CASE_TEST(test_merge), CASE_TEST(test_hyper),
+    CASE_TEST(test_past), CASE_TEST(test_add),   CASE_TEST(test_top_k),
 };
 CASE_MAIN(tests)

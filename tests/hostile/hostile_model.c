@@ -450,6 +450,9 @@ const hostile_case hostile_model[] = {
      "bad hyperparameter: bad.gguf: key hy_v4.hyper_connection.count is 1, not in 2..8; is the "
      "file "
      "complete?"},
+    {"residuals that are never kept", other_arch, "kimi-k3 attn_res.block_size=0", RUN, 1,
+     "bad hyperparameter: bad.gguf: key kimi-k3.attn_res.block_size is 0, not in 1..1024; is the "
+     "file complete?"},
     {"windows with other latent vectors", other_arch,
      "dots3note attention.kv_lora_rank=32 attention.q_lora_rank=16 attention.indexer.top_k=9 "
      "attention.indexer.head_count=2 attention.indexer.key_length=32 attention.key_length=16 "

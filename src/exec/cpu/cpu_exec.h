@@ -80,6 +80,8 @@ void cpu_exec_merge(cpu_exec *c, const plan_step *s);
 void cpu_exec_predict(cpu_exec *c, const plan_step *s, const args_mix *a);
 void cpu_exec_hyper_start(cpu_exec *c, const plan_step *s);
 void cpu_exec_hyper_in(cpu_exec *c, const plan_step *s, const args_hyper *a);
+void cpu_exec_past_in(cpu_exec *c, const plan_step *s, const args_past *a);
+void cpu_exec_past_out(cpu_exec *c, const plan_step *s, const args_past *a);
 void cpu_exec_hyper_out(cpu_exec *c, const plan_step *s, const args_hyper *a);
 void cpu_exec_correct(cpu_exec *c, const plan_step *s, const args_mix *a);
 /* cpu_attention.c */

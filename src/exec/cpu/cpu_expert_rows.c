@@ -28,9 +28,9 @@ static cpu_act pairs_act(const cpu_exec *c, cpu_act_kind kind, int64_t n, int ex
                      .data = base + at};
 }
 
-cpu_act expert_input(const cpu_exec *c, cpu_act_kind kind, int expert) {
+cpu_act expert_input(const cpu_exec *c, const plan_experts *e, cpu_act_kind kind, int expert) {
     const ubatch_experts *x = &c->experts;
-    int64_t n = c->model->hp.n_embd;
+    int64_t n = e->n_embd;
     if (!reads_norm(c, expert))
         return pairs_act(c, kind, n, expert, x->in[kind], x->in_at[kind][expert]);
     cpu_act act = cpu_exec_slot_act(c, PLAN_SLOT_MAIN, kind, CPU_ACT_COLUMNS, n, 1);
@@ -79,8 +79,8 @@ static float weight_of(const cpu_exec *c, const plan_experts *e, int pair) {
 }
 
 static void gather(cpu_exec *c, const plan_experts *e, int pair) {
-    int64_t n = c->model->hp.n_embd;
-    const float *y = c->buf[BUF_Y] + c->experts.token[pair] * c->plan->width[BUF_Y];
+    int64_t n = e->n_embd;
+    const float *y = c->buf[e->in] + c->experts.token[pair] * c->plan->width[e->in];
     float *to = expert_pair_row(c, BUF_EXPERT_IN, pair),
           weight = e->weigh_input ? weight_of(c, e, pair) : 1;
     for (int64_t i = 0; i < n; i++) to[i] = y[i] * weight;
@@ -94,7 +94,7 @@ void cpu_exec_experts_gather(cpu_exec *c, const plan_experts *e) {
         for (int i = r.begin; i < r.end; i++) gather(c, e, first + i);
         for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
             if (!(e->in_kinds & (1u << k))) continue;
-            cpu_act act = expert_input(c, (cpu_act_kind)k, r.expert);
+            cpu_act act = expert_input(c, e, (cpu_act_kind)k, r.expert);
             c->kernels.act_encode(expert_pair_row(c, BUF_EXPERT_IN, first),
                                   c->plan->width[BUF_EXPERT_IN], r.begin, r.end, &act);
         }

@@ -110,7 +110,7 @@ void cpu_exec_experts_fc1(cpu_exec *c, const plan_step *s, const plan_experts *e
     cpu_act_kind kind = c->kernels.mat[e->fc1.w.type].act;
     expert_rows w = expert_rows_make(c, e->fc1.w.n_out, e->fc1.w.row_bytes, kind);
     while (expert_rows_take(c, &w)) {
-        cpu_act x = expert_input(c, kind, w.expert);
+        cpu_act x = expert_input(c, e, kind, w.expert);
         expert_product(c, s, &e->fc1, NULL, w.expert, &x, w.r0, w.r1, ith);
     }
 }
@@ -198,8 +198,8 @@ void cpu_exec_experts_in(cpu_exec *c, const plan_step *s, const plan_experts *e,
     cpu_act_kind up_kind = c->kernels.mat[e->up.w.type].act;
     expert_rows w = expert_rows_make(c, e->n_ff, 2 * e->up.w.row_bytes, up_kind);
     while (expert_rows_take(c, &w)) {
-        cpu_act x = expert_input(c, first_kind, w.expert),
-                up_x = expert_input(c, up_kind, w.expert);
+        cpu_act x = expert_input(c, e, first_kind, w.expert),
+                up_x = expert_input(c, e, up_kind, w.expert);
         bool few = x.layout == CPU_ACT_COLUMNS && up_x.layout == CPU_ACT_COLUMNS;
         if (few && predicts) {
             score(c, s, e, &w, ith);
@@ -321,7 +321,7 @@ void cpu_exec_experts_down(cpu_exec *c, const plan_step *s, const plan_experts *
 /* Adds terms in the order in which the experts were chosen. */
 static void sum_token(cpu_exec *c, const plan_step *s, const plan_experts *e, int64_t row) {
     const ubatch_experts *x = &c->experts;
-    int64_t n = c->model->hp.n_embd;
+    int64_t n = e->n_embd;
     float *y = cpu_exec_row(c, s->add_to_x ? BUF_Y : s->out, row);
     memset(y, 0, (size_t)n * sizeof *y);
     for (int k = 0; k < e->n_used; k++) {

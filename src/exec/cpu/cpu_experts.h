@@ -16,7 +16,7 @@ static inline float *expert_pair_row(const cpu_exec *c, plan_buffer b, int pair)
 
 /* Quantized vectors of an expert's pairs: the input, the hidden vector, and that of its
  * predictor. */
-cpu_act expert_input(const cpu_exec *c, cpu_act_kind kind, int expert);
+cpu_act expert_input(const cpu_exec *c, const plan_experts *e, cpu_act_kind kind, int expert);
 cpu_act expert_hidden(const cpu_exec *c, const plan_experts *e, cpu_act_kind kind, int expert);
 cpu_act expert_pred(const cpu_exec *c, const plan_experts *e, cpu_act_kind kind, int expert);
 

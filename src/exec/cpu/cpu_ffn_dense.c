@@ -30,8 +30,20 @@ static void clamp_pair(float *gate, float *up, int64_t n, float limit, bool shif
     }
 }
 
+/* SiTU: SiLU whose gate has a soft limit, and so has up unless its limit is infinite. */
+static void activate_softly(float *gate, const float *up, int64_t n, float most, float most_up) {
+    for (int64_t i = 0; i < n; i++) {
+        float u = isinf(most_up) ? up[i] : most_up * tanhf(up[i] / most_up);
+        gate[i] = most * tanhf(gate[i] / most) * cpu_exec_sigmoid(gate[i]) * u;
+    }
+}
+
 void cpu_exec_activate(const cpu_exec *c, float limit, float *gate, float *up, int64_t n) {
     const model_hparams *hp = &c->model->hp;
+    if (hp->soft_gate > 0) {
+        activate_softly(gate, up, n, hp->soft_gate, limit);
+        return;
+    }
     bool late = limit > 0 && c->model->arch->clamp_late;
     if (limit > 0 && !late) clamp_pair(gate, up, n, limit, c->model->arch->has & ARCH_FFN_CLAMP);
     c->kernels.activate(hp->activation, hp->activation_threshold, gate, late ? NULL : up, gate, n);

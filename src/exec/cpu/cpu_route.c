@@ -247,7 +247,7 @@ void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     x->first[0] = 0;
     if (c->paging && e->share == 0 && paging_has_experts(c->paging, s->layer))
         paging_activate(c->paging, s->layer, x->active, x->n_active);
-    place_acts(c, e->in_kinds, c->model->hp.n_embd, x->in_at);
+    place_acts(c, e->in_kinds, e->n_embd, x->in_at);
     place_acts(c, e->down_kinds, e->n_ff, x->hidden_at);
     place_acts(c, e->pred_kinds, e->fc1.w.n_out, x->pred_at);
 }

@@ -1,5 +1,6 @@
 /* cpu_streams.c: steps of models with several residual streams (plan_streams.c). Threads take
  * tokens. */
+#include <math.h>
 #include <string.h>
 
 #include "cpu_exec.h"
@@ -142,5 +143,48 @@ void cpu_exec_hyper_out(cpu_exec *c, const plan_step *s, const args_hyper *a) {
         hyper_weights(c, a, cpu_exec_row(c, BUF_HYPER, row) + hp->n_stream, w);
         for (int k = 0; k < hp->n_stream; k++)
             for (int64_t i = 0; i < n; i++) streams[k * n + i] += w[k] * y[i];
+    }
+}
+
+/* ---- attention over earlier residuals -------------------------------------------------------- */
+
+/* The score of a stream: the product of its norm with w. */
+static double past_score(const float *x, const float *w, int64_t n, float eps) {
+    double squares = 0, sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        squares += (double)x[i] * (double)x[i];
+        sum += (double)x[i] * (double)w[i];
+    }
+    return sum / sqrt(squares / (double)n + (double)eps);
+}
+
+void cpu_exec_past_in(cpu_exec *c, const plan_step *s, const args_past *a) {
+    int64_t row, n = c->model->hp.n_embd;
+    while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
+        float *streams = cpu_exec_row(c, s->in, row), *x = cpu_exec_row(c, BUF_X, row);
+        double w[MODEL_MAX_PASTS], most = -INFINITY, sum = 0;
+        for (int k = 0; k <= a->n; k++) {
+            w[k] = past_score(streams + k * n, a->score, n, c->model->hp.norm_eps);
+            most = fmax(most, w[k]);
+        }
+        for (int k = 0; k <= a->n; k++) sum += w[k] = exp(w[k] - most);
+        memset(x, 0, (size_t)n * sizeof *x);
+        for (int k = 0; k <= a->n; k++) {
+            const float weight = (float)(w[k] / sum);
+            for (int64_t i = 0; i < n; i++) x[i] += weight * streams[k * n + i];
+        }
+        if (a->begins) memcpy(streams + (a->n + 1) * n, streams, (size_t)n * sizeof *streams);
+    }
+}
+
+void cpu_exec_past_out(cpu_exec *c, const plan_step *s, const args_past *a) {
+    int64_t row, n = c->model->hp.n_embd;
+    while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
+        const float *y = cpu_exec_row(c, s->in, row);
+        float *stream = cpu_exec_row(c, s->out, row);
+        if (a->begins)
+            memcpy(stream, y, (size_t)n * sizeof *y);
+        else
+            c->kernels.add(stream, y, stream, n);
     }
 }

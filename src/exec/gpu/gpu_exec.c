@@ -58,6 +58,7 @@ static pi_status alloc_experts(gpu_exec *g, pi_error *err) {
 static pi_status alloc_halves(gpu_exec *g, pi_error *err) {
     int64_t n_embd = g->model->hp.n_embd;
     int64_t longest = n_embd > GPU_EXEC_TILE_ROWS ? n_embd : GPU_EXEC_TILE_ROWS;
+    if (g->model->hp.n_expert_embd > longest) longest = g->model->hp.n_expert_embd;
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {
         const plan_step *s = &g->plan->gpu_steps[i];
         const plan_ffn *f = plan_ffn_of(s);

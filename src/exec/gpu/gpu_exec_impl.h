@@ -246,7 +246,8 @@ static inline const gpu_pinned *gpu_exec_outbox(const gpu_exec *g, plan_buffer b
 static inline gpu_clamp gpu_exec_clamp(const gpu_exec *g, float most) {
     return (gpu_clamp){.most = most,
                        .shifted = g->model->arch->has & ARCH_FFN_CLAMP,
-                       .late = g->model->arch->clamp_late};
+                       .late = g->model->arch->clamp_late,
+                       .soft = g->model->hp.soft_gate};
 }
 
 static inline const gpu_column *gpu_exec_columns(const gpu_exec *g) {
@@ -371,6 +372,9 @@ void gpu_exec_softcap(gpu_exec *g, const plan_step *s, const args_softcap *args,
                       const gpu_exec_shape *p);
 /* gpu_streams.c */
 void gpu_exec_mix(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, const gpu_exec_shape *p);
+/* OP_PAST_IN before a block, OP_PAST_OUT after it. */
+void gpu_exec_past(gpu_exec *g, const plan_step *s, const args_past *args, const gpu_exec_step *w,
+                   const gpu_exec_shape *p);
 void gpu_exec_hyper(gpu_exec *g, const plan_step *s, const args_hyper *args, const gpu_exec_step *w,
                     const gpu_exec_shape *p);
 void gpu_exec_merge(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p);

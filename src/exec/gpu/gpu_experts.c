@@ -75,7 +75,7 @@ static void tiled_in(gpu_exec *g, const plan_step *s, const plan_experts *e, con
         a.step = e->up_rows;
         a.bias = w->bias[k];
         a.scales = w->scales[k];
-        a.in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols);
+        a.in = gpu_exec_input(g, e->in, PLAN_SLOT_MAIN, p->n_cols);
         a.weigh = e->weigh_input;
         if (gated) a.clamp = gpu_exec_clamp(g, g->model->layers[s->layer].hp.expert_clamp);
         a.result = k == 1 && gated ? GPU_EXPERT_GATED : GPU_EXPERT_ACTIVATED;
@@ -94,7 +94,7 @@ static void tiled_down(gpu_exec *g, const plan_experts *e, const gpu_exec_step *
                        const gpu_exec_shape *p) {
     gpu_expert_matmul a = tiled_of(g, e, p);
     a.w = w->down;
-    a.w.n_out = a.step = e->down_rows ? e->n_ff : g->model->hp.n_embd;
+    a.w.n_out = a.step = e->down_rows ? e->n_ff : e->n_embd;
     a.by_rows = e->down_rows;
     a.bias = w->down_bias;
     a.scales = w->scales[2];
@@ -127,7 +127,7 @@ void gpu_exec_experts_in(gpu_exec *g, const plan_step *s, const plan_experts *e,
                              .gate_scales = w->scales[0],
                              .up_scales = w->scales[1],
                              .choices = g->bits,
-                             .in = gpu_exec_input(g, BUF_Y, PLAN_SLOT_MAIN, p->n_cols),
+                             .in = gpu_exec_input(g, e->in, PLAN_SLOT_MAIN, p->n_cols),
                              .weigh = e->weigh_input,
                              .skip = skip,
                              .clamp = gpu_exec_clamp(g, g->model->layers[s->layer].hp.expert_clamp),
@@ -184,7 +184,7 @@ void gpu_exec_experts_down(gpu_exec *g, const plan_step *s, const plan_experts *
                            .n_own = (int32_t)e->hot,
                            .y = g->buf[BUF_EXPERT_OUT],
                            .ldy = g->plan->gpu_width[BUF_EXPERT_OUT]};
-    a.w.n_out = g->model->hp.n_embd;
+    a.w.n_out = e->n_embd;
     g->b->ops.expert_matvec(g->stream, &a);
 }
 
@@ -196,7 +196,7 @@ void gpu_exec_experts_sum(gpu_exec *g, const plan_step *s, const plan_experts *e
                               .choices = g->bits,
                               .ldx = g->plan->gpu_width[BUF_EXPERT_OUT],
                               .ldy = g->plan->gpu_width[s->out],
-                              .n = g->model->hp.n_embd,
+                              .n = e->n_embd,
                               .n_used = e->n_used,
                               .n_own = (int32_t)e->hot,
                               .n_cols = p->n_cols,

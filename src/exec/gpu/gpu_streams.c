@@ -55,3 +55,21 @@ void gpu_exec_hyper(gpu_exec *g, const plan_step *s, const args_hyper *args, con
                          .x = g->buf[x]};
     g->b->ops.hyper(g->stream, &a);
 }
+
+void gpu_exec_past(gpu_exec *g, const plan_step *s, const args_past *args, const gpu_exec_step *w,
+                   const gpu_exec_shape *p) {
+    const bool adds = s->op == OP_PAST_OUT;
+    const plan_buffer x = adds ? s->in : BUF_X;
+    const gpu_past a = {.adds = adds,
+                        .begins = args->begins,
+                        .score = w->norm_weight,
+                        .eps = g->model->hp.norm_eps,
+                        .lds = g->plan->gpu_width[BUF_STREAMS],
+                        .ldx = g->plan->gpu_width[x],
+                        .n = g->model->hp.n_embd,
+                        .n_past = args->n,
+                        .n_cols = p->n_cols,
+                        .streams = g->buf[BUF_STREAMS],
+                        .x = g->buf[x]};
+    g->b->ops.past(g->stream, &a);
+}

@@ -119,7 +119,7 @@ void gpu_exec_swap_begin(gpu_exec *g, int layer, int32_t expert, int32_t slot) {
     const gpu_exec_step *in = gpu_exec_step_of(g, layer, OP_EXPERTS_IN);
     const gpu_exec_step *down = gpu_exec_step_of(g, layer, OP_EXPERTS_DOWN);
     gpu_exec_swap *w = g->swap;
-    int64_t n_down = e->down.w.n_out, n_embd = g->model->hp.n_embd;
+    int64_t n_down = e->down.w.n_out, n_embd = e->n_embd;
     bool fused = e->up_rows > e->n_ff;
     w->n_parts = w->part = 0;
     w->row = 0;

@@ -202,6 +202,11 @@ static pi_status upload_hyper(gpu_exec *g, const args_hyper *a, gpu_exec_step *o
                                   &out->coefficients, err);
 }
 
+static pi_status upload_past(gpu_exec *g, const args_past *a, gpu_exec_step *out, pi_error *err) {
+    return gpu_exec_upload_floats(g, a->score, g->model->hp.n_embd, "scores of residuals",
+                                  &out->norm_weight, err);
+}
+
 /* ---- FFN and experts ------------------------------------------------------------------------- */
 
 static pi_status upload_ffn_in(gpu_exec *g, const plan_step *s, gpu_exec_step *out, pi_error *err) {
@@ -287,7 +292,7 @@ static pi_status upload_experts_down(gpu_exec *g, const plan_experts *e, gpu_exe
     pi_status status = upload_expert_rows(g, e, &e->down, e->down.w.n_out, &out->down, err);
     if (status != PI_OK) return status;
     plan_matrix vectors = e->down; /* n_embd elements in both forms of down */
-    vectors.w.n_out = g->model->hp.n_embd;
+    vectors.w.n_out = e->n_embd;
     return upload_expert_vectors(g, e, &vectors, e->down_scales, &out->down_bias, &out->scales[2],
                                  err);
 }

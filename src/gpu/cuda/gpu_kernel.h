@@ -320,18 +320,20 @@ static __device__ __forceinline__ float gpu_hidden(activation f, float activated
  * / (1 + e^-ax) = silu(ax) / a. NaN stays NaN. */
 #define GPU_CLAMP_ALPHA 1.702f
 static __device__ __forceinline__ float gpu_clamp_gate(const gpu_clamp &c, float x) {
-    if (c.most == 0.0f || c.late) return x;
+    if (c.most == 0.0f || c.late || c.soft > 0.0f) return x;
     const float y = x > c.most ? c.most : x;
     return c.shifted ? GPU_CLAMP_ALPHA * y : y;
 }
 /* f(gate), limited. */
 static __device__ __forceinline__ float gpu_clamp_activation(const gpu_clamp &c, activation f,
                                                              float threshold, float gate) {
+    if (c.soft > 0.0f) return c.soft * tanhf(gate / c.soft) / (1.0f + expf(-gate));
     const float y = gpu_activation(f, threshold, gpu_clamp_gate(c, gate));
     return c.late && c.most > 0.0f && y > c.most ? c.most : y;
 }
 static __device__ __forceinline__ float gpu_clamp_up(const gpu_clamp &c, float x) {
-    if (c.most == 0.0f) return x;
+    if (c.most == 0.0f || isinf(c.most)) return x;
+    if (c.soft > 0.0f) return c.most * tanhf(x / c.most);
     const float y = x > c.most ? c.most : x < -c.most ? -c.most : x;
     return c.shifted ? (y + 1.0f) / GPU_CLAMP_ALPHA : y;
 }

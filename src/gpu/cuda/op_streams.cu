@@ -1,5 +1,6 @@
 /* op_streams.cu: several residual streams (AltUp): the coefficients of a router mix them before a
- * layer and correct them after it; after the last layer they are merged. Hyper-connections. */
+ * layer and correct them after it; after the last layer they are merged. Hyper-connections.
+ * Attention over earlier residuals. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -143,4 +144,60 @@ void gpu_op_hyper(gpu_stream *s, const gpu_hyper *a) {
     assert(a->n_cols >= 1 && a->n >= 1 && a->n_stream >= 2);
     const gpu_grid grid = {gpu_blocks(a->n, MIX_THREADS), (unsigned)a->n_cols, 1, MIX_THREADS};
     gpu_launch<hyper_kernel>(s, grid, *a);
+}
+
+/* ---- attention over earlier residuals -------------------------------------------------------- */
+
+struct past_shared {
+    float part[2 * GPU_MAX_PASTS][MERGE_WARPS];
+    float weight[GPU_MAX_PASTS];
+};
+
+/* One block per column. */
+static __global__ void __launch_bounds__(MERGE_THREADS) past_kernel(gpu_past a) {
+    gpu_begin();
+    GPU_SHARED(past_shared, shared);
+    float *streams = a.streams + blockIdx.x * a.lds, *x = a.x + blockIdx.x * a.ldx;
+    for (int k = 0; k <= a.n_past; k++) {
+        const float *s = streams + k * a.n;
+        float squares = 0.0f, sum = 0.0f;
+        for (int64_t i = threadIdx.x; i < a.n; i += MERGE_THREADS) {
+            squares += s[i] * s[i];
+            sum += s[i] * a.score[i];
+        }
+        squares = gpu_block_sum(squares, shared.part[2 * k], MERGE_WARPS);
+        sum = gpu_block_sum(sum, shared.part[2 * k + 1], MERGE_WARPS);
+        if (threadIdx.x == 0) shared.weight[k] = sum / sqrtf(squares / (float)a.n + a.eps);
+    }
+    gpu_sync();
+    float most = -INFINITY, sum = 0.0f;
+    for (int k = 0; k <= a.n_past; k++) most = fmaxf(most, shared.weight[k]);
+    for (int k = 0; k <= a.n_past; k++) sum += expf(shared.weight[k] - most);
+    for (int64_t i = threadIdx.x; i < a.n; i += MERGE_THREADS) {
+        float y = 0.0f;
+        for (int k = 0; k <= a.n_past; k++)
+            y += expf(shared.weight[k] - most) / sum * streams[k * a.n + i];
+        x[i] = y;
+        if (a.begins) streams[(a.n_past + 1) * a.n + i] = streams[i];
+    }
+}
+
+static __global__ void __launch_bounds__(MIX_THREADS) past_add_kernel(gpu_past a) {
+    gpu_begin();
+    const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * MIX_THREADS + threadIdx.x;
+    if (i >= a.n) return;
+    float *stream = a.streams + c * a.lds + i;
+    const float x = a.x[c * a.ldx + i];
+    *stream = a.begins ? x : *stream + x;
+}
+
+void gpu_op_past(gpu_stream *s, const gpu_past *a) {
+    assert(a->n_cols >= 1 && a->n >= 1 && a->n_past >= 0 && a->n_past < GPU_MAX_PASTS);
+    if (a->adds) {
+        const gpu_grid grid = {gpu_blocks(a->n, MIX_THREADS), (unsigned)a->n_cols, 1, MIX_THREADS};
+        gpu_launch<past_add_kernel>(s, grid, *a);
+    } else {
+        const gpu_grid grid = {(unsigned)a->n_cols, 1, 1, MERGE_THREADS};
+        gpu_launch<past_kernel>(s, grid, *a);
+    }
 }
