@@ -123,12 +123,12 @@ test-arm:
 
 windows:
 	@scripts/install-deps.sh --windows
-	@$(call configure,windows,build-windows,-DPI_TESTS=OFF)
+	@$(call configure,windows,build-windows,-DPI_TESTS=OFF -DPI_CUDA=$(KERNELS) -DPI_HIP=$(HIP))
 	@$(call build,build-windows) --target package_windows
 
-# Tests have a separate folder without kernels for GPUs, as `make test` has. pi_not_on() gives the
-# reason for each test labelled no-windows.
-WINDOWS_TESTS = -DPI_TESTS=ON $(NO_KERNELS)
+# Tests have a separate folder. pi_not_on() gives the reason for each test labelled no-windows. Its
+# kernels are those for one NVIDIA GPU, which the fake driver runs (tests/ptx).
+WINDOWS_TESTS = -DPI_TESTS=ON -DPI_CUDA=auto -DPI_CUDA_ARCHS=80 -DPI_HIP=off
 test-windows:
 	@scripts/install-deps.sh --windows
 	@$(call configure,windows,build-windows-test,$(WINDOWS_TESTS))
@@ -136,8 +136,8 @@ test-windows:
 	@$(call build,build-windows-test) --target package_windows
 	@cd build-windows-test && $(CTEST) -j $(JOBS) -LE 'tidy|fuzz|no-windows'
 
-# What CI has time for: kernels, recorded logits, files, Unicode paths, tokenizers, sampling, a memory
-# budget, the server.
+# What CI has time for: kernels, recorded logits, also by kernels for NVIDIA GPUs, files, Unicode paths,
+# tokenizers, sampling, a memory budget, the server.
 test-windows-sample:
 	@scripts/install-deps.sh --windows
 	@$(call configure,windows,build-windows-test,$(WINDOWS_TESTS))

@@ -140,7 +140,7 @@ cat >"$stage/lib/pkgconfig/zlib.pc" <<END
 Name: zlib
 Description: zlib compression library
 Version: $(dpkg-query -W -f='${Version}' libz-mingw-w64-dev)
-Libs: /usr/$host/lib/libz.a
+Libs: -L/usr/$host/lib -lz
 Cflags: -I/usr/$host/include
 END
 mkdir "$stage/licenses"

@@ -41,13 +41,15 @@ static int start_shell(char *line) {
                : -1;
 }
 
-/* The status of a line comes by a file. */
+/* The status of a line comes by a file. A line may change the folder or exit. */
 static int run_line(const char *line) {
-    static const char last[] = "\necho $? >shell_status.new\nmv shell_status.new shell_status\n";
+    static const char last[] = "\n)\necho $? >shell_status.new\nmv shell_status.new shell_status\n";
     char command[] = "sh shell_line";
     char text[16];
     FILE *file = fopen("shell_line", "wb");
-    if (!file || fputs(line, file) < 0 || fputs(last, file) < 0 || fclose(file) != 0) return -1;
+    if (!file || fputs("(\n", file) < 0 || fputs(line, file) < 0 || fputs(last, file) < 0 ||
+        fclose(file) != 0)
+        return -1;
     if (start_shell(command) != 0) return -1;
     while (!(file = fopen("shell_status", "rb"))) Sleep(2);
     bool read = fgets(text, sizeof text, file) != NULL;

@@ -690,7 +690,7 @@ static void test_loading(void **state) {
     gpu_library l;
     pi_error err = {.status = PI_OK};
     assert_int_equal(gpu_library_open("nothing", NULL, &l, &err), PI_ERR_NOT_FOUND);
-    assert_non_null(strstr(err.message, "libpowerinfer_nothing.so"));
+    assert_non_null(strstr(err.message, "libpowerinfer_nothing."));
     assert_null(l.backend);
     assert_int_equal(gpu_library_open("sim", "/nowhere", &l, &err), PI_ERR_NOT_FOUND);
     assert_int_equal(gpu_library_open("sim", TEST_BINARY_DIR "/old_backend", &l, &err),

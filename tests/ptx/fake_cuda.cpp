@@ -1,6 +1,7 @@
-/* fake_cuda.cpp: a libcuda.so.1 whose GPUs are simulated: modules are PTX, which the interpreter
- * verifies and runs; memory, streams, events and programs are those of src/gpu/sim. So the host
- * side of the backend `cuda` (src/gpu/driver) and the kernels of the build run as on a card.
+/* fake_cuda.cpp: a libcuda.so.1 or nvcuda.dll whose GPUs are simulated: modules are PTX, which the
+ * interpreter verifies and runs; memory, streams, events and programs are those of src/gpu/sim. So
+ * the host side of the backend `cuda` (src/gpu/driver) and the kernels of the build run as on a
+ * card.
  *
  * From the environment:
  *   FAKE_CUDA_ARCH=89        the compute capability; default 80
@@ -19,6 +20,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 extern "C" {
@@ -288,8 +290,11 @@ FAKE cuMemFree_v2(void *p) {
 }
 FAKE cuMemHostAlloc(void **out, size_t n_bytes, unsigned) {
     if (const int failed = lost()) return failed;
-    void *p = nullptr;
-    if (posix_memalign(&p, SIM_PAGE, n_bytes) != 0) return FAKE_NO_MEMORY;
+    char *raw = static_cast<char *>(malloc(n_bytes + SIM_PAGE + sizeof raw));
+    if (!raw) return FAKE_NO_MEMORY;
+    const uintptr_t first = reinterpret_cast<uintptr_t>(raw) + sizeof raw;
+    char *p = raw + sizeof raw + (SIM_PAGE - first % SIM_PAGE) % SIM_PAGE;
+    memcpy(p - sizeof raw, &raw, sizeof raw); /* what cuMemFreeHost frees */
     *out = p;
     return ptx_memory_add(fake.memory, p, n_bytes, PTX_DEFINED, PTX_HOST) ? FAKE_OK
                                                                           : FAKE_NO_MEMORY;
@@ -301,8 +306,10 @@ FAKE cuMemHostGetDevicePointer_v2(void **device, void *p, unsigned) {
 }
 FAKE cuMemFreeHost(void *p) {
     if (const int failed = lost()) return failed;
+    void *raw;
+    memcpy(&raw, static_cast<char *>(p) - sizeof raw, sizeof raw);
     ptx_memory_remove(fake.memory, p);
-    free(p);
+    free(raw);
     return FAKE_OK;
 }
 

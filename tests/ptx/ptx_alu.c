@@ -227,16 +227,29 @@ uint32_t ptx_float_bfloat(float v) {
 #include "ptx_alu_list.h"
 
 /* fma is half of all arithmetic, and is a call per lane where the compiler may not use the CPU's
- * instruction. No clones under sanitizers, which are not initialized when the loader selects a
- * clone. */
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-__attribute__((target_clones("fma", "default")))
-#endif
-HEAD(fma_rn_f32) {
+ * instruction. */
+static inline __attribute__((always_inline)) void fma_lanes(ptx_warp *w, const ptx_insn *i,
+                                                            uint32_t mask) {
     f32 *d_ = REG(f32, 0);
     const f32 *a_ = REG(f32, 1), *b_ = REG(f32, 2), *c_ = REG(f32, 3);
     LANES(d_[l] = fmaf(a_[l], b_[l], c_[l]))
 }
+#if defined(__x86_64__)
+__attribute__((target("fma"))) static void fma_by_cpu(ptx_warp *w, const ptx_insn *i,
+                                                      uint32_t mask) {
+    fma_lanes(w, i, mask);
+}
+HEAD(fma_rn_f32) {
+    if (__builtin_cpu_supports("fma"))
+        fma_by_cpu(w, i, mask);
+    else
+        fma_lanes(w, i, mask);
+}
+#else
+HEAD(fma_rn_f32) {
+    fma_lanes(w, i, mask);
+}
+#endif
 
 /* mov of two registers to one of twice the size, and back. r: the large register, low, high. */
 HEAD(pack_32) {

@@ -81,7 +81,7 @@ function(gpu_decide variable option vendor why)
         message(STATUS "kernels for ${vendor} GPUs are disabled")
     elseif(why AND option STREQUAL "on")
         message(FATAL_ERROR "kernels for ${vendor} GPUs were requested: ${why}")
-    elseif(option STREQUAL "auto" AND (PI_SANITIZE OR CMAKE_CROSSCOMPILING))
+    elseif(option STREQUAL "auto" AND (PI_SANITIZE OR (CMAKE_CROSSCOMPILING AND NOT WIN32)))
         message(STATUS "*** no kernels for ${vendor} GPUs: not built with sanitizers or for other machines ***")
     elseif(why)
         message(STATUS "*** no kernels for ${vendor} GPUs: ${why} ***")
@@ -267,17 +267,19 @@ endforeach()
 file(CONFIGURE OUTPUT ${folder}/driver_image_list.c CONTENT [[/* By the build. */
 #include "driver_images.h"
 
-#if defined(_WIN32)
-#define SECTION     ".rdata,\"dr\""
+#if defined(_WIN32) /* whose assembler has no stack of sections */
+#define SECTION     ".section .rdata,\"dr\""
+#define BACK        ".text"
 #define HIDE(name)  ""
 #else
-#define SECTION     ".rodata"
+#define SECTION     ".pushsection .rodata"
+#define BACK        ".popsection"
 #define HIDE(name)  ".hidden " name "\n"
 #endif
 #define EMBED(name, path)                                                                          \
-    __asm__(".pushsection " SECTION "\n.global pi_image_" #name "\n" HIDE("pi_image_" #name)       \
+    __asm__(SECTION "\n.global pi_image_" #name "\n" HIDE("pi_image_" #name)                       \
             "pi_image_" #name ":\n.incbin \"" path "\"\n.global pi_image_end_" #name "\n"           \
-            HIDE("pi_image_end_" #name) "pi_image_end_" #name ":\n.popsection\n");                \
+            HIDE("pi_image_end_" #name) "pi_image_end_" #name ":\n" BACK "\n");                    \
     extern const uint8_t pi_image_##name[], pi_image_end_##name[];
 @declared@
 #define IMAGE(vendor, target, capability, file, name)                                              \

@@ -5,6 +5,7 @@
 #include <wchar.h>
 
 #include "os_file.h"
+#include "os_thread.h"
 #include "windows_call.h"
 #include "windows_info.h"
 
@@ -221,6 +222,28 @@ static bool rename_over_open(const wchar_t *from, const wchar_t *to) {
     return done;
 }
 
+/* The same in two steps, for other file systems: the old file gets the name of a leftover of
+ * file_temporary.c, and disappears when the last program closes it. Between the steps there is no
+ * target; if the second one fails, the old file is back. */
+static bool rename_aside(const wchar_t *from, const wchar_t *to) {
+    enum { NAME_UNITS = 60 }; /* file_temporary.c keeps the name whole: up to 200 bytes */
+    wchar_t aside[WINDOWS_PATH_MAX];
+    uint64_t number;
+    const wchar_t *name = to;
+    for (const wchar_t *at = to; *at; at++)
+        if (*at == L'\\' || *at == L'/') name = at + 1;
+    if (wcslen(name) > NAME_UNITS || !os_random(&number, sizeof number)) return false;
+    int n = swprintf(aside, WINDOWS_PATH_MAX, L"%.*ls.%ls.%016llx.tmp", (int)(name - to), to, name,
+                     (unsigned long long)number);
+    if (n < 0 || !MoveFileExW(to, aside, 0)) return false;
+    if (!MoveFileExW(from, to, MOVEFILE_WRITE_THROUGH)) {
+        MoveFileExW(aside, to, 0);
+        return false;
+    }
+    DeleteFileW(aside);
+    return true;
+}
+
 /* Whether this user may remove a file that nobody has open. */
 static bool may_remove(const wchar_t *path) {
     HANDLE h = CreateFileW(path, DELETE, share_all, NULL, OPEN_EXISTING,
@@ -243,7 +266,7 @@ int os_path_rename(const char *from, const char *to) {
         DWORD error = GetLastError();
         if (!is_passing(error)) return windows_errno(error);
         if (is_folder(wide_to)) return EISDIR;
-        if (rename_over_open(wide_from, wide_to)) return 0;
+        if (rename_over_open(wide_from, wide_to) || rename_aside(wide_from, wide_to)) return 0;
         if (i == WINDOWS_RETRIES) return may_remove(wide_to) ? ETXTBSY : EACCES;
         Sleep(WINDOWS_RETRY_MS);
     }

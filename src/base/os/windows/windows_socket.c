@@ -103,10 +103,11 @@ void os_socket_end(os_socket s) {
     shutdown((SOCKET)s, SD_BOTH);
 }
 
-/* A readable socket without bytes: the peer has closed its direction. */
+/* A readable socket without bytes: the peer has closed its direction, or reset the connection. */
 static bool is_at_end(SOCKET s) {
     char byte;
-    return recv(s, &byte, 1, MSG_PEEK) == 0;
+    int n = recv(s, &byte, 1, MSG_PEEK);
+    return n == 0 || (n == SOCKET_ERROR && WSAGetLastError() != WSAEWOULDBLOCK);
 }
 
 void os_sockets_find_closed(const os_socket *sockets, size_t n, bool *closed) {

@@ -13,9 +13,7 @@ ssize_t posix_send(int fd, const void *data, size_t n, int how);
 ssize_t posix_recv(int fd, void *data, size_t n, int how);
 int posix_shutdown(int fd, int how);
 
-int posix_close(int fd); /* also of files */
-
-#define close(fd)                      posix_close(fd)
+/* close() closes them, too. */
 #define socket(domain, type, protocol) posix_socket(domain, type, protocol)
 #define connect(fd, to, n)             posix_connect(fd, to, n)
 #define send(fd, data, n, how)         posix_send(fd, data, n, how)
