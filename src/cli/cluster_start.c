@@ -81,8 +81,9 @@ int cluster_work(const cli_options *o) {
 }
 
 void cluster_leave(cli_options *o, int status) {
+    if (!o->cluster) return;
     fflush(stdout);
-    if (status == EXIT_WORK && o->cluster) pi_cluster_fail(o->cluster);
+    if (status == EXIT_WORK) pi_cluster_fail(o->cluster);
     pi_cluster_close(o->cluster);
     o->cluster = NULL;
 }

@@ -173,6 +173,7 @@ pi_status synth_model_create(const pi_synth_options *o, model *m, pi_error *err)
                             .block_top = s->index_top,
                             .n_expert = s->n_expert,
                             .n_expert_used = s->n_expert_used,
+                            .n_expert_embd = s->n_embd,
                             .norm = m->arch->norm,
                             .rope = m->arch->rope,
                             .n_rot = s->n_latent ? s->n_rot : synth_shape_head_dim(s),

@@ -332,7 +332,7 @@ static __device__ __forceinline__ float gpu_clamp_activation(const gpu_clamp &c,
     return c.late && c.most > 0.0f && y > c.most ? c.most : y;
 }
 static __device__ __forceinline__ float gpu_clamp_up(const gpu_clamp &c, float x) {
-    if (c.most == 0.0f || isinf(c.most)) return x;
+    if (c.most == 0.0f || !(c.most < INFINITY)) return x;
     if (c.soft > 0.0f) return c.most * tanhf(x / c.most);
     const float y = x > c.most ? c.most : x < -c.most ? -c.most : x;
     return c.shifted ? (y + 1.0f) / GPU_CLAMP_ALPHA : y;
