@@ -11,7 +11,7 @@
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Of a layer for multi-token prediction, beside those of the architecture. */
+/* Tensors that a layer for multi-token prediction adds to those of the architecture. */
 #define NEXTN(role, name, dim_in, dim_out, flags)                                                  \
     { role, "blk.%d.nextn." name ".weight", NULL, {dim_in, dim_out}, TENSOR_PER_LAYER | (flags) }
 static const arch_tensor nextn_tensors[] = {

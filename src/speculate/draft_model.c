@@ -53,7 +53,7 @@ static pi_status check_vocabulary(const pi_model *model, const pi_model *draft, 
     return PI_OK;
 }
 
-/* What a head needs beside sessions. */
+/* Allocates the buffers of a head, which a draft model does not have. */
 static pi_status create_head(draft_model *m, const pi_speculator_options *o, int32_t width,
                              pi_error *err) {
     size_t n_floats = (size_t)o->n_piece * (size_t)width;
@@ -133,9 +133,9 @@ static pi_status catch_up(draft_model *m, draft_job *j, int32_t budget, pi_input
     return PI_OK;
 }
 
-/* The same for a head, whose input includes features: `features` has room for `budget` of them. If
- * the session keeps none of the tokens that follow, the head begins anew where it does; n_tokens 0:
- * nothing can be evaluated. */
+/* Collects the input of a head, which includes features: `features` has room for `budget` of them.
+ * If the session has no features of the tokens that follow, the head starts again at the first
+ * token that has some; n_tokens 0: nothing can be evaluated. */
 static pi_status catch_up_head(draft_model *m, draft_job *j, int32_t budget, float *features,
                                pi_input *in, pi_error *err) {
     draft_text *t = &m->texts[j->text];

@@ -78,9 +78,8 @@ static const struct refusal {
     {FAKE "FAKE_CUDA_PTX=62",
      "driver too old: cuda: it cannot translate the kernels for sm_80: update it", true},
     {FAKE "FAKE_CUDA_ARCH=70",
-     "GPU too old: fake GPU: compute capability 7.0: needs 7.5 or later; a Vulkan backend for "
-     "older "
-     "GPUs is planned",
+     "GPU too old: fake GPU: compute capability 7.0: needs 7.5 or later; the "
+     "backend vulkan supports older GPUs",
      true},
 };
 

@@ -633,7 +633,7 @@ static void test_recurrent(void **state) {
 
 #define HEAD_PATH TEST_BINARY_DIR "/test_speculate_head.gguf"
 
-/* A model of MODEL_PATH and its head: of its own file, or an EAGLE-3 file. */
+/* A model of MODEL_PATH and its head, which is in the same file or in an EAGLE-3 file. */
 typedef struct headed {
     run_model model, head;
 } headed;

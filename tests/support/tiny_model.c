@@ -543,7 +543,7 @@ static void add_next_layer(tiny_list *l, int i) {
     if (t->draft.own_head) add_matrix(l, i, "nextn.shared_head_head", t->n_embd, t->n_vocab);
 }
 
-/* A head of its own file: what it lacks is the target's. */
+/* A head in a separate file; it uses the target's tensors where it has none. */
 static void list_eagle3(tiny_list *l) {
     const tiny_model *t = l->model;
     int n_ids = t->draft.n_ids;

@@ -13,7 +13,7 @@ ssize_t posix_send(int fd, const void *data, size_t n, int how);
 ssize_t posix_recv(int fd, void *data, size_t n, int how);
 int posix_shutdown(int fd, int how);
 
-/* close() closes them, too. */
+/* close() also closes sockets. */
 #define socket(domain, type, protocol) posix_socket(domain, type, protocol)
 #define connect(fd, to, n)             posix_connect(fd, to, n)
 #define send(fd, data, n, how)         posix_send(fd, data, n, how)
