@@ -917,11 +917,24 @@ export class Generation extends Native {
     end(stop: number): Released;
 }
 
+export class Cluster extends Native {
+    static open(options?: Omit<ClusterOptions, 'lost' | 'give_up'>): Promise<Cluster>;
+    fail(): void;
+    rank(): number;
+    size(): number;
+    work(model: Model, options?: ContextOptions): Promise<void>;
+}
+
 export class Context extends Native {
     static create(model: Model, options?: ContextOptions): Promise<Context>;
     readonly model: Model;
     destroy(): void;
     forward(inputs: Input[]): Promise<void>;
+    forward_begin(inputs: Input[]): Promise<void>;
+    forward_end(): Promise<void>;
+    passes(): number;
+    ranks(): number;
+    get_ranks(): Promise<Rank[]>;
     logits(row?: number): Float32Array;
     logits_rows(): number;
     hidden(row?: number): Float32Array;

@@ -727,16 +727,77 @@ const released = (out) => ({ ...out, text: textAt(out.text, out.n_bytes) });
 
 // ---- contexts and sessions ----------------------------------------------------------------------
 
+/* The processes (ranks) that an MPI launcher started, each with a range of the layers of a model
+ * (docs/cluster-mpi.md). Once per process. Rank 0 creates contexts with the option `cluster`, the
+ * others call work. */
+export class Cluster extends Native {
+    /* Joins the other ranks, on the main thread, since MPI ends on the thread on which it began. */
+    static async open(options = {}) {
+        if (options.lost || options.give_up) {
+            throw new TypeError('lost and give_up are called on another thread: not supported');
+        }
+        const [out, values] = [[null], new Call().options('pi_cluster_options', options)];
+        run('pi_cluster_open', values, out);
+        return adopt(new Cluster(HANDLE), new Handle(out[0], C.pi_cluster_close, [], new Lock()));
+    }
+
+    /* Closing the cluster ends all processes: this rank cannot go on. */
+    fail() {
+        get('pi_cluster_fail', this);
+    }
+
+    rank() {
+        return get('pi_cluster_rank', this);
+    }
+
+    /* The number of ranks. */
+    size() {
+        return get('pi_cluster_size', this);
+    }
+
+    /* On a rank above 0: computes for the contexts of rank 0 until it closes the cluster. */
+    async work(model, options = {}) {
+        const call = new Call(this, model);
+        const values = call.options('pi_context_options', options);
+        await call.run('pi_cluster_work', [this, model, values]);
+    }
+}
+
+/* Inputs in memory of C that stays valid until it is freed. */
+function keptInputs(values) {
+    const { type } = structs.pi_input;
+    const memory = [koffi.alloc(type, Math.max(values.length, 1))];
+    const copy = (kind, array) => {
+        if (!array?.length) return null;
+        const at = koffi.alloc(kind, array.length);
+        memory.push(at);
+        koffi.encode(at, kind, array, array.length);
+        return at;
+    };
+    values.forEach((value, i) => koffi.encode(memory[0], i * koffi.sizeof(type), type, {
+        ...value, tokens: copy('int32_t', value.tokens), features: copy('float', value.features),
+    }));
+    return { inputs: memory[0], memory, handles: [] };
+}
+
+function freePass(pass) {
+    pass.memory.forEach((at) => koffi.free(at));
+    pass.handles.forEach((handle) => handle.release());
+}
+
 /* Working memory and worker threads of a model. */
 export class Context extends Native {
     static async create(model, options = {}) {
         const call = new Call();
         const values = call.options('pi_context_options', options);
-        const parents = options.drafter ? [model, options.drafter] : [model];
-        const context = await call.create(Context, 'pi_context_create', 'pi_context_destroy',
-                                          parents, new Lock(), model, values);
+        const { drafter, cluster } = options;
+        const context = await call.create(
+            Context, 'pi_context_create', 'pi_context_destroy',
+            [model, drafter, cluster].filter(Boolean), cluster ? open(cluster).lock : new Lock(),
+            model, values);
         context.model = model;
-        context.drafter = options.drafter ?? null;
+        context.drafter = drafter ?? null;
+        context.under_way = []; // passes
         const info = model.get_info();
         return Object.assign(context, { n_vocab: info.n_vocab, n_embd: info.n_embd, n_bins: 0,
                                         n_traced: 0 });
@@ -751,6 +812,57 @@ export class Context extends Native {
         const call = new Call(this);
         const values = inputs.map((input) => call.struct('pi_input', input));
         await call.run('pi_forward', [this, values, values.length]);
+    }
+
+    /* Begins a forward; up to passes() may be under way. Its sessions must not be used until
+     * forward_end has ended it. */
+    async forward_begin(inputs) {
+        const call = new Call(this);
+        const pass = keptInputs(inputs.map((input) => call.struct('pi_input', input)));
+        try {
+            await call.run('pi_forward_begin', [this, pass.inputs, inputs.length], [], () => {
+                pass.handles = call.objects.slice(1).map((object) => open(object).use());
+            });
+        } catch (error) {
+            freePass(pass);
+            throw error;
+        }
+        this.under_way.push(pass);
+    }
+
+    /* Ends the oldest pass that was begun: logits and hidden are its rows. */
+    async forward_end() {
+        try {
+            await new Call(this).run('pi_forward_end', [this]);
+        } finally {
+            if (this.under_way.length) freePass(this.under_way.shift());
+        }
+    }
+
+    /* Destroys the context as soon as no session and no call needs it; passes under way end without
+     * results. */
+    close() {
+        this.under_way?.splice(0).forEach(freePass);
+        super.close();
+    }
+
+    /* The number of passes that may be under way. */
+    passes() {
+        return get('pi_context_passes', this);
+    }
+
+    /* The number of ranks; 1: without a cluster. */
+    ranks() {
+        return get('pi_context_ranks', this);
+    }
+
+    /* What the ranks of the cluster have and did; asks them. */
+    get_ranks() {
+        const n = this.ranks();
+        return structArray('pi_rank', n, async (memory) => {
+            await new Call(this).run('pi_context_get_ranks', [this, memory]);
+            return n;
+        });
     }
 
     /* A copy of a row of logits of the last forward, [n_vocab]. */

@@ -2172,6 +2172,14 @@ class Model(_Object):
         model._open().kept = room
         return model
 
+    def open_drafter(self, path: Optional[Path] = None) -> "Model":
+        """Opens a head that drafts for this model: its layers for multi-token prediction, or those
+        of a file. Contexts keep features for it with the option `drafter`."""
+        call, head = _Call(), Model.__new__(Model)
+        head._opened(call.create(pi_model_open_drafter, pi_model_close, pi_model, [self], None,
+                                 self, None if path is None else _bytes(path)))
+        return head
+
     def _opened(self, handle: _Handle) -> None:
         self._handle = handle
         info = self.get_info()
@@ -2437,26 +2445,107 @@ class GeneratedText(Generated):
     tokens: List[int]
 
 
+class Cluster(_Object):
+    """The processes (ranks) that an MPI launcher started, each with a range of the layers of a
+    model (docs/cluster-mpi.md). Once per process. Rank 0 creates contexts with the option
+    `cluster`, the others call work."""
+
+    def __init__(self, **options: Unpack[ClusterOptions]):
+        """Joins the other ranks. Options: the fields of ClusterOptions. `lost` and `give_up` are
+        called in another thread."""
+        call = _Call()
+        values = call.options(pi_cluster_options, options)
+        self._handle = call.create(pi_cluster_open, pi_cluster_close, pi_cluster, [], _Lock(),
+                                   byref(values))
+        self._handle.kept = call  # its callbacks
+
+    def fail(self) -> None:
+        """Closing the cluster ends all processes: this rank cannot go on."""
+        _get(pi_cluster_fail, self)
+
+    def rank(self) -> int:
+        return _get(pi_cluster_rank, self)
+
+    def size(self) -> int:
+        """The number of ranks."""
+        return _get(pi_cluster_size, self)
+
+    def work(self, model: Model, **options: Unpack[ContextOptions]) -> None:
+        """On a rank above 0: computes for the contexts of rank 0 until it closes the cluster.
+        Options: the fields of ContextOptions."""
+        call = _Call(self, model)
+        values = call.options(pi_context_options, options)
+        call.run(pi_cluster_work, self, model, byref(values))
+
+
 class Context(_Object):
     """Working memory and worker threads of a model."""
 
     def __init__(self, model: Model, **options: Unpack[ContextOptions]):
         """Options: the fields of ContextOptions."""
+        self._passes: Deque[Tuple[_Call, List[_Handle]]] = deque()
         call = _Call()
         values = call.options(pi_context_options, options)
+        drafter, cluster = options.get("drafter"), options.get("cluster")
         self.model = model
         self._n_bins = self._n_traced = 0
-        self._handle = call.create(pi_context_create, pi_context_destroy, pi_context, [model],
-                                   _Lock(), model, byref(values))
+        self._n_features = (drafter or model)._n_embd
+        self._handle = call.create(pi_context_create, pi_context_destroy, pi_context,
+                                   [o for o in (model, drafter, cluster) if o],
+                                   cluster._open().lock if cluster else _Lock(), model,
+                                   byref(values))
 
     def destroy(self) -> None:
         self.close()
+
+    def close(self) -> None:
+        """Destroys the context as soon as no session and no call needs it; passes under way end
+        without results."""
+        while self._passes:
+            self._end_pass()
+        super().close()
 
     def forward(self, inputs: Sequence[Input]) -> None:
         """Evaluates tokens: [{"session": session, "tokens": tokens, "logits": PI_LOGITS_LAST}]."""
         call = _Call(self)
         values = call.array(pi_input, inputs)
         call.run(pi_forward, self, values, len(values))
+
+    def forward_begin(self, inputs: Sequence[Input]) -> None:
+        """Begins a forward; up to passes() may be under way. Its sessions must not be used until
+        forward_end has ended it."""
+        call = _Call(self)
+        values = call.array(pi_input, inputs)
+        with _Held(call.objects):
+            call.run(pi_forward_begin, self, values, len(values))
+            self._passes.append((call, [o._open().use() for o in call.objects[1:]]))
+
+    def forward_end(self) -> None:
+        """Ends the oldest pass that was begun: logits and hidden are its rows."""
+        with _Held([self]):
+            try:
+                _Call(self).run(pi_forward_end, self)
+            finally:
+                if self._passes:
+                    self._end_pass()
+
+    def _end_pass(self) -> None:
+        for handle in self._passes.popleft()[1]:
+            handle.release()
+
+    def passes(self) -> int:
+        """The number of passes that may be under way."""
+        return _get(pi_context_passes, self)
+
+    def ranks(self) -> int:
+        """The number of ranks; 1: without a cluster."""
+        return _get(pi_context_ranks, self)
+
+    def get_ranks(self) -> List[Rank]:
+        """What the ranks of the cluster have and did; asks them."""
+        out = (pi_rank * self.ranks())()
+        _Call(self).run(pi_context_get_ranks, self, out)
+        return [_plain(rank) for rank in out]
 
     def logits(self, row: int = 0) -> "array.array[float]":
         """A copy of a row of logits of the last forward, [n_vocab]."""
@@ -2640,9 +2729,20 @@ class Session(_Object):
         """Room for n_ctx tokens."""
         self._handle = _Call().create(pi_session_create, pi_session_destroy, pi_session,
                                       [context], context._open().lock, context, n_ctx)
+        self._n_features = context._n_features
 
     def destroy(self) -> None:
         self.close()
+
+    def features(self, position: int) -> Optional["array.array[float]"]:
+        """What a head that drafts reads of the token at a position; None: it is not kept."""
+        with _Held([self]) as (pointer,):
+            row = pi_session_features(pointer, position)
+            return _float_array(row, self._n_features) if row else None
+
+    def features_first(self) -> int:
+        """The first position from which on all features are kept."""
+        return _get(pi_session_features_first, self)
 
     def length(self) -> int:
         """Tokens in the KV cache."""

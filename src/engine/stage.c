@@ -137,21 +137,6 @@ pi_status stage_create(engine_context *c, pi_error *err) {
     return status;
 }
 
-void stage_destroy(engine_context *c) {
-    engine_stage *s = c->stage;
-    if (!s) return;
-    if (s->rank == 0 && !cluster_failed(s->cluster))
-        (void)stage_tell(c, &(stage_command){.op = STAGE_END}, NULL, 0, NULL);
-    cluster_buffer_free(&s->in);
-    cluster_buffer_free(&s->command);
-    for (int i = 0; i < STAGE_PASSES; i++) mem_free(s->passes[i].inputs);
-    for (int i = 0; i < STAGE_PENDING; i++) mem_free(s->pending[i].out);
-    mem_free(s->inputs);
-    mem_free(s->rows);
-    mem_free(s);
-    c->stage = NULL;
-}
-
 /* ---- messages -------------------------------------------------------------------------------- */
 
 static int next_rank(const engine_stage *s) {
@@ -339,6 +324,25 @@ static void drain(engine_context *c, stage_pass *pass) {
         s->n_pending--;
         pass->n_pending--;
     }
+}
+
+void stage_destroy(engine_context *c) {
+    engine_stage *s = c->stage;
+    if (!s) return;
+    for (; s->n_passes > 0; s->n_passes--) {
+        drain(c, &s->passes[s->first_pass]);
+        s->first_pass = (s->first_pass + 1) % s->max_passes;
+    }
+    if (s->rank == 0 && !cluster_failed(s->cluster))
+        (void)stage_tell(c, &(stage_command){.op = STAGE_END}, NULL, 0, NULL);
+    cluster_buffer_free(&s->in);
+    cluster_buffer_free(&s->command);
+    for (int i = 0; i < STAGE_PASSES; i++) mem_free(s->passes[i].inputs);
+    for (int i = 0; i < STAGE_PENDING; i++) mem_free(s->pending[i].out);
+    mem_free(s->inputs);
+    mem_free(s->rows);
+    mem_free(s);
+    c->stage = NULL;
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */

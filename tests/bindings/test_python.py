@@ -319,6 +319,111 @@ class State(WithModel):
         self.assertEqual(speculator.counts(0).accepted, 1)
 
 
+    def test_passes_in_two_calls(self):
+        first, second = (pi.Session(self.context, 64) for _ in range(2))
+        tokens = self.model.tokenize(PROMPT)
+        self.context.forward([{"session": first, "tokens": tokens, "logits": pi.PI_LOGITS_LAST}])
+        expected = self.context.logits()
+        self.assertEqual((self.context.passes(), self.context.ranks()), (1, 1))
+        self.context.forward_begin([{"session": second, "tokens": tokens,
+                                     "logits": pi.PI_LOGITS_LAST}])
+        with self.assertRaisesRegex(pi.Error, "too many passes"):
+            self.context.forward_begin([{"session": first, "tokens": [1]}])
+        second.close()  # the pass needs it
+        gc.collect()
+        self.context.forward_end()
+        self.assertEqual(self.context.logits(), expected)
+        with self.assertRaisesRegex(pi.Error, "no forward pass is under way"):
+            self.context.forward_end()
+        with self.assertRaisesRegex(pi.Error, "no cluster"):
+            self.context.get_ranks()
+        self.context.forward_begin([{"session": first, "tokens": [1]}])  # closed before its end
+
+    def test_head_that_drafts(self):
+        with self.assertRaises(pi.Error) as caught:
+            self.model.open_drafter()  # the file has no such layers
+        self.assertEqual(caught.exception.status, pi.PI_ERR_NOT_FOUND)
+        path = os.path.join(FOLDER, "head.gguf")
+        subprocess.run([sys.executable, os.path.join(TOP, "tests/bindings/make_head.py"), path],
+                       check=True)
+        plain = self.generate().tokens
+        head = self.model.open_drafter(path)
+        with self.make_context(drafter=head, n_logits=64) as context, \
+                pi.Context(head, n_threads=1) as heads:
+            session = pi.Session(context, 512)
+            self.assertEqual(session.features_first(), 0)
+            result = context.generate(session, prompt=PROMPT, max_tokens=24, sampler=self.greedy,
+                                      speculator=pi.Speculator(self.model, heads))
+            self.assertEqual(result.tokens, plain)
+            self.assertGreater(result.n_drafted, 0)
+            row = session.features(session.length() - 1)
+            self.assertEqual(len(row), head.get_info().n_embd)
+            self.assertGreater(max(map(abs, row)), 0)
+            self.assertIsNone(session.features(session.length()))
+        self.assertIsNone(self.session.features(0))
+        self.assertEqual(self.session.features_first(), self.session.length())
+
+
+CLUSTER = """
+import sys, powerinfer as pi
+cluster = pi.Cluster(timeout=20, split=[1] * int(sys.argv[2]))
+assert cluster.size() == int(sys.argv[2])
+model = pi.Model(sys.argv[1])
+options = {"device": pi.PI_DEVICE_CPU, "n_threads": 1}
+if cluster.rank() > 0:
+    cluster.work(model, **options)
+else:
+    context = pi.Context(model, cluster=cluster, **options)
+    cluster.close()  # the context needs it
+    sessions = [pi.Session(context, 64) for _ in range(context.passes())]
+    assert context.ranks() == len(sessions)
+    for s in sessions:
+        context.forward_begin([{"session": s, "tokens": [1, 2, 3], "logits": pi.PI_LOGITS_LAST}])
+    for s in sessions:
+        context.forward_end()
+        print(list(context.logits()[:8]))
+    print([(r.first_layer, r.end_layer) for r in context.get_ranks()])
+"""
+
+
+class Cluster(WithModel):
+    def run_ranks(self, n):
+        script = os.path.join(FOLDER, "cluster.py")
+        with open(script, "w", encoding="utf-8") as f:
+            f.write(CLUSTER)
+        launcher = ["mpirun", "--oversubscribe", "-n", str(n)] if n > 1 else []
+        env = {**os.environ, "PYTHONPATH": os.path.dirname(pi.__file__),
+               "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return subprocess.run(launcher + [sys.executable, script, MODEL, str(n)], env=env,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
+
+    def test_ranks(self):
+        library = os.path.join(os.path.dirname(os.environ["POWERINFER_LIBRARY"]),
+                               "libpowerinfer_mpi.so")
+        if not os.path.exists(library):
+            run = self.run_ranks(1)
+            self.assertIn("MPI", run.stderr.splitlines()[-1])
+            return
+        self.context.forward([{"session": self.session, "tokens": [1, 2, 3],
+                               "logits": pi.PI_LOGITS_LAST}])
+        expected = "%s\n" % list(self.context.logits()[:8])
+        n_layers = self.context.get_placement().n_layers
+        for n in (1, 2) if shutil.which("mpirun") else (1,):
+            run = self.run_ranks(n)
+            layers = [(i * n_layers // n, (i + 1) * n_layers // n) for i in range(n)]
+            self.assertEqual((run.returncode, run.stdout), (0, expected * n + "%s\n" % layers),
+                             run.stderr)
+
+    def test_fail(self):
+        with self.assertRaisesRegex(TypeError, "no field"):
+            pi.Cluster(warmth=1)
+        script = "import powerinfer as pi; c = pi.Cluster(); c.fail(); c.close(); print('not here')"
+        env = {**os.environ, "PYTHONPATH": os.path.dirname(pi.__file__)}
+        run = subprocess.run([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True, timeout=100)
+        self.assertEqual((run.returncode, run.stdout), (1, ""), run.stderr)
+
+
 class Tools(WithModel):
     def test_tools(self):
         seen = []

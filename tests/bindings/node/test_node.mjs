@@ -266,6 +266,86 @@ test('speculation', async () => {
     assert.equal(speculator.counts(0).accepted, 1);
 });
 
+test('passes in two calls', async () => {
+    const own = await pi.Context.create(model, cpu);
+    const [first, second] = [await pi.Session.create(own, 64), await pi.Session.create(own, 64)];
+    const inputs = (session) => [{ session, tokens: model.tokenize(prompt),
+                                   logits: pi.PI_LOGITS_LAST }];
+    await own.forward(inputs(first));
+    const expected = own.logits();
+    assert.deepEqual([own.passes(), own.ranks()], [1, 1]);
+    await own.forward_begin(inputs(second));
+    await assert.rejects(own.forward_begin(inputs(first)),
+                         failsWith(pi.PI_ERR_LIMIT, /too many passes/));
+    second.close(); // the pass needs it
+    global.gc();
+    await own.forward_end();
+    assert.deepEqual(own.logits(), expected);
+    await assert.rejects(own.forward_end(), failsWith(pi.PI_ERR_ARG, /no forward pass/));
+    await assert.rejects(own.get_ranks(), failsWith(pi.PI_ERR_ARG, /no cluster/));
+    await own.forward_begin(inputs(first)); // closed before its end
+    own.close();
+});
+
+test('a head that drafts', async (t) => {
+    await assert.rejects(model.open_drafter(), failsWith(pi.PI_ERR_NOT_FOUND, /./));
+    const head_file = path.join(folder, 'head.gguf');
+    try {
+        execFileSync('python3', [path.join(top, 'tests', 'bindings', 'make_head.py'), head_file]);
+    } catch (error) {
+        if (error.code === 'ENOENT') return t.skip('no python3');
+        throw error;
+    }
+    const plain = await generate();
+    const head = await model.open_drafter(head_file);
+    const own = await pi.Context.create(model, { ...cpu, drafter: head, n_logits: 64 });
+    const session = await pi.Session.create(own, 512);
+    assert.equal(session.features_first(), 0);
+    const speculator = await pi.Speculator.create(model, {}, await pi.Context.create(head, cpu));
+    const result = await own.generate(session, { prompt, max_tokens: 24, sampler: await greedy(),
+                                                 speculator });
+    assert.deepEqual(result.tokens, plain.tokens);
+    assert.ok(result.n_drafted > 0);
+    const features = session.features(session.length() - 1);
+    assert.equal(features.length, head.get_info().n_embd);
+    assert.ok(features.some((x) => x !== 0));
+    assert.equal(session.features(session.length()), null);
+    own.close();
+});
+
+test('clusters', async (t) => {
+    await assert.rejects(pi.Cluster.open({ lost: () => {} }), TypeError);
+    const mpi = path.join(path.dirname(process.env.POWERINFER_LIBRARY), 'libpowerinfer_mpi.so');
+    const ranks = (n) => {
+        const args = ['cluster.mjs', file, String(n)];
+        const env = { ...process.env, OMPI_ALLOW_RUN_AS_ROOT: '1',
+                      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: '1' };
+        const options = { env, encoding: 'utf8', timeout: 100000, stdio: ['ignore', 'pipe', 'pipe'] };
+        return n === 1 ? execFileSync('node', args, options)
+            : execFileSync('mpirun', ['--oversubscribe', '-n', String(n), 'node', ...args], options);
+    };
+    if (!fs.existsSync(mpi)) {
+        assert.throws(() => ranks(1), /MPI/);
+        return;
+    }
+    const own = await pi.Context.create(model, cpu);
+    const session = await pi.Session.create(own, 64);
+    await own.forward([{ session, tokens: [1, 2, 3], logits: pi.PI_LOGITS_LAST }]);
+    const expected = own.logits().slice(0, 8).join(' ');
+    const n_layers = own.get_placement().n_layers;
+    assert.equal(ranks(1), `${expected}\n0-${n_layers}\n`);
+    try {
+        assert.equal(ranks(2), `${expected}\n${expected}\n0-${n_layers / 2} ` +
+                               `${n_layers / 2}-${n_layers}\n`);
+    } catch (error) {
+        if (error.code !== 'ENOENT') throw error;
+        t.diagnostic('no mpirun: one rank only');
+    }
+    assert.throws(() => execFileSync('node', ['cluster.mjs', file, 'fail'], { stdio: 'pipe' }),
+                  (error) => error.status === 1);
+    own.close();
+});
+
 test('tools', async () => {
     const seen = [];
     const out = path.join(folder, 'small.gguf');

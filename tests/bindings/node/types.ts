@@ -26,6 +26,11 @@ const failures: pi.DeviceFailure[] = (await pi.devices())[0].failures;
 const quantized = await pi.quantize('a', 'b', { type: 'q4_0', tensor: () => undefined });
 const bytes: pi.Integer = quantized.bytes_out;
 const error: pi.PowerInferError | null = result.draft_error;
+const cluster: pi.Cluster = await pi.Cluster.open({ split: [3, 1] });
+const hosts: (string | null)[] = (await (await pi.Context.create(model, { cluster })).get_ranks())
+    .map((rank) => rank.host);
+const head: pi.Model = await model.open_drafter('head.gguf');
+console.log(hosts, head, session.features(0), context.passes());
 console.log(vectors, activity, failures, bytes, error?.status);
 model.close();
 
