@@ -256,9 +256,6 @@ GPU_FUNCTION uint32_t gpu_pair_bf16(float low, float high) {
 GPU_FUNCTION bool isnan(float x) {
     return __builtin_isnan(x);
 }
-GPU_FUNCTION bool isinf(float x) {
-    return __builtin_isinf(x);
-}
 GPU_FUNCTION float fabsf(float x) {
     return __builtin_fabsf(x);
 }
