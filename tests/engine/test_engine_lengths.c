@@ -1,6 +1,6 @@
 /* test_engine_lengths.c: prompts of 1 to 2,048 tokens in one ubatch, and contexts that use a device
- * at the same time from two threads, give the answers of the CPU alone. On the simulated GPU, which
- * is slow, prompts are shorter. */
+ * at the same time from two threads, give the answers of the CPU alone. --most N: of at
+ * most N tokens; the simulated GPU, which is slow, gets at most 300. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,8 +28,10 @@ static int32_t tokens[MOST_TOKENS];
 static float want[MOST_TOKENS * N_VOCAB];
 static plan_split splits[TINY_MAX_LAYERS];
 
+static int most = MOST_TOKENS; /* --most */
+
 static int most_tokens(void) {
-    return strcmp(library.backend->name, "sim") == 0 ? MOST_ON_SIM : MOST_TOKENS;
+    return strcmp(library.backend->name, "sim") == 0 && most > MOST_ON_SIM ? MOST_ON_SIM : most;
 }
 
 static model *open_model(void) {
@@ -151,6 +153,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_contexts),
     };
     int failed;
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], "--most") == 0) most = atoi(argv[i + 1]);
+    if (most < N_FED || most > MOST_TOKENS) return 2;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
     failed = cmocka_run_group_tests_name("engine_lengths", tests, NULL, NULL);
     run_device_close(&library, device);
