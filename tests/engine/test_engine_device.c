@@ -299,18 +299,18 @@ static void test_dispatches(void **state) {
     tiny_model t = quantized_model();
     counted.ops.matvec = weighed_matvec;
     counted.ops.ffn_in = weighed_ffn_in;
-    check_dispatches("dense", t, PI_MODE_DENSE, 10);
+    check_dispatches("dense", t, PI_MODE_DENSE, 11);
     t.activation = "relu";
     t.sparse.down_t = true;
     check_dispatches("exact", t, PI_MODE_EXACT, 12);
     t.sparse.predictor = "lowrank";
     t.sparse.rank = 32;
-    check_dispatches("low rank", t, PI_MODE_PREDICT, 14);
+    check_dispatches("low rank", t, PI_MODE_PREDICT, 15);
     t.sparse.predictor = "sign";
-    check_dispatches("signs", t, PI_MODE_PREDICT, 13);
+    check_dispatches("signs", t, PI_MODE_PREDICT, 14);
     t = quantized_model();
     t.experts = (tiny_experts){.n = 8, .n_used = 2, .n_ff = 32};
-    check_dispatches("experts", t, PI_MODE_DENSE, 13);
+    check_dispatches("experts", t, PI_MODE_DENSE, 14);
     counted.ops.matvec = library.backend->ops.matvec;
     counted.ops.ffn_in = library.backend->ops.ffn_in;
 }
