@@ -154,7 +154,7 @@ int main(int argc, char **argv) {
     };
     int failed;
     for (int i = 1; i + 1 < argc; i++)
-        if (strcmp(argv[i], "--most") == 0) most = atoi(argv[i + 1]);
+        if (strcmp(argv[i], "--most") == 0) most = (int)strtol(argv[i + 1], NULL, 10);
     if (most < N_FED || most > MOST_TOKENS) return 2;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &failed)) return failed;
     failed = cmocka_run_group_tests_name("engine_lengths", tests, NULL, NULL);

@@ -32,7 +32,8 @@ int case_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_te
     gpu_case *c = &the_case;
     int failed;
     for (int i = 1; i + 1 < argc; i++) {
-        const int n = strcmp(argv[i], "--types") == 0 ? atoi(argv[i + 1]) : 0;
+        const bool types = strcmp(argv[i], "--types") == 0;
+        const int n = types ? (int)strtol(argv[i + 1], NULL, 10) : 0;
         if (n > 0 && n < case_n_types) case_n_types = n;
     }
     if (!run_device_open(argc, argv, 0, &c->library, &c->device, &failed)) return failed;
