@@ -1,14 +1,16 @@
 #!/bin/sh
 # Prints the tables of predicted speeds in docs/placement.md, from `powerinfer place --json`: tokens
 # per second of decode. Nothing is measured.
-#   scripts/predict-speeds.sh [-c LABEL] [PROGRAM]     PROGRAM: build/powerinfer
+#   scripts/predict-speeds.sh [-c LABEL | -v] [PROGRAM]     PROGRAM: build/powerinfer
 # Without -c: sparse (density 0.1) over dense, for desktops. -c: models and cards, in rows named
 # "SHAPE, LABEL"; the rows of two programs, with labels such as before and after, make one table.
+# -v: GPUs with Vulkan.
 set -eu
-label=
-while getopts c: option; do
+label= vulkan=
+while getopts c:v option; do
     case $option in
     c) label=$OPTARG ;;
+    v) vulkan=1 ;;
     *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
     esac
 done
@@ -44,6 +46,26 @@ if [ -n "$label" ]; then
         printf '| %s, %s |' "$shape" "$label"
         for machine in $machines; do
             case $shape in # experts have no sparse neurons
+            qwen3*) printf ' %s |' "$(speed $shape q4_0 "$machine" dense)" ;;
+            *) printf ' %s / %s |' "$(speed $shape q4_0 "$machine" predict)" \
+                "$(speed $shape q4_0 "$machine" dense --plain)" ;;
+            esac
+        done
+        printf '\n'
+    done
+    exit
+fi
+
+if [ -n "$vulkan" ]; then
+    machines="arc-b580-ddr5 rx-6800-ddr4 gtx-1080-ddr4 iris-xe steam-deck"
+    printf '| Q4_0 |'
+    for machine in $machines; do printf ' %s |' "$machine"; done
+    printf '\n|---|---|---|---|---|---|\n'
+    for shape in llama-7b llama-13b falcon-40b qwen3-30b-a3b; do
+        printf '| %s |' "$shape"
+        for machine in $machines; do
+            case $machine in iris-xe|steam-deck) host=17179869184 ;; *) host=68719476736 ;; esac
+            case $shape in
             qwen3*) printf ' %s |' "$(speed $shape q4_0 "$machine" dense)" ;;
             *) printf ' %s / %s |' "$(speed $shape q4_0 "$machine" predict)" \
                 "$(speed $shape q4_0 "$machine" dense --plain)" ;;

@@ -58,11 +58,12 @@ int place_machine_count(void);
 place_machine place_machine_at(int i);
 bool place_machine_find(const char *name, place_machine *out);
 /* How a kernel of a program follows the previous one: after it has ended; blocks already waiting
- * (programmatic launch, sm_90 and later); by AMD's command processor. */
+ * (programmatic launch, sm_90 and later); by AMD's command processor; after a barrier of Vulkan. */
 typedef enum place_launch {
     PLACE_LAUNCH_GRAPH,
     PLACE_LAUNCH_OVERLAP,
-    PLACE_LAUNCH_AMD
+    PLACE_LAUNCH_AMD,
+    PLACE_LAUNCH_VULKAN
 } place_launch;
 
 /* Adds a GPU with a known published bandwidth, bytes per second (0: unknown). All other figures are

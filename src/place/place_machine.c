@@ -15,9 +15,12 @@ static const double GPU_STREAM = 0.80, GPU_GATHER = 0.72, CPU_STREAM = 0.85, CPU
 /* Seconds per kernel of a recorded graph beyond the time of its bytes, by place_launch. The first
  * loads of a kernel arrive 1 microsecond after it has begun. A kernel begins 1.3 after the previous
  * kernel has ended; with programmatic launch its blocks are on the multiprocessors already, and
- * learn of the end within 0.4; AMD's command processor takes 3. */
-static const double GPU_STEP[] = {
-    [PLACE_LAUNCH_GRAPH] = 2.3e-6, [PLACE_LAUNCH_OVERLAP] = 1.4e-6, [PLACE_LAUNCH_AMD] = 4e-6};
+ * learn of the end within 0.4; AMD's command processor takes 3. With Vulkan a barrier also writes
+ * the caches back: 4, an assumption that no card has confirmed. */
+static const double GPU_STEP[] = {[PLACE_LAUNCH_GRAPH] = 2.3e-6,
+                                  [PLACE_LAUNCH_OVERLAP] = 1.4e-6,
+                                  [PLACE_LAUNCH_AMD] = 4e-6,
+                                  [PLACE_LAUNCH_VULKAN] = 5e-6};
 /* A barrier of worker threads. */
 static const double CPU_STEP = 1e-6;
 /* An exchange with spinning threads, counted (docs/performance.md): 6.1 microseconds for flags and
@@ -25,6 +28,9 @@ static const double CPU_STEP = 1e-6;
  * count as the layer's norms, which they also compute. Bytes cross PCIe 4.0 x16 at 20 GB/s, and one
  * core copies them at 30 GB/s. */
 static const double SYNC = 6.1e-6, BUS_GBPS = 12;
+/* With Vulkan the host waits for a submission and makes the next one: an assumption; it is timed
+ * when a context is created. */
+static const double VULKAN_SYNC = 60e-6;
 #define MIB         ((uint64_t)1 << 20)
 #define GIB         ((uint64_t)1 << 30)
 #define GPU_RUNTIME (400 * MIB) /* a CUDA context with its modules */
@@ -34,17 +40,20 @@ static const double GPU_UNKNOWN = 250;
 
 typedef struct described {
     const char *name;
-    double gpu_gbps, cpu_gbps; /* published figures; 0: no GPU */
+    double gpu_gbps, cpu_gbps; /* published figures; 0: no GPU; equal: they share one memory */
     uint64_t gpu_gib;
     place_launch launch;
     uint64_t host_gib; /* 0: HOST_GIB */
 } described;
 
 enum { HOST_GIB = 64 };
-/* DDR4-3200 and DDR5-5600, two channels; a server's DDR5-4800, twelve channels. */
-#define DDR4   51.2
-#define DDR5   89.6
-#define SERVER 460.8
+/* DDR4-3200 and DDR5-5600, two channels; a server's DDR5-4800, twelve channels; LPDDR4X-4267 and
+ * LPDDR5-5500, 128 bits. */
+#define DDR4    51.2
+#define DDR5    89.6
+#define SERVER  460.8
+#define LPDDR4X 68.3
+#define LPDDR5  88.0
 
 static const described machines[] = {
     {"cpu-only", 0, DDR4, 0, PLACE_LAUNCH_GRAPH, 0},
@@ -59,6 +68,12 @@ static const described machines[] = {
     {"rtx-5090-ddr5", 1792, DDR5, 32, PLACE_LAUNCH_OVERLAP, 0},
     {"rx-7900xtx-ddr4", 960, DDR4, 24, PLACE_LAUNCH_AMD, 0}, /* GDDR6, 384 bits at 20 Gbit/s */
     {"rx-7900xtx-ddr5", 960, DDR5, 24, PLACE_LAUNCH_AMD, 0},
+    {"arc-b580-ddr5", 456, DDR5, 12, PLACE_LAUNCH_VULKAN, 0}, /* GDDR6, 192 bits at 19 Gbit/s */
+    {"rx-6800-ddr4", 512, DDR4, 16, PLACE_LAUNCH_VULKAN, 0},  /* GDDR6, 256 bits at 16 Gbit/s */
+    {"gtx-1080-ddr4", 320, DDR4, 8, PLACE_LAUNCH_VULKAN, 0},  /* GDDR5X, 256 bits at 10 Gbit/s */
+    /* Drivers give a GPU in the processor half of the memory. */
+    {"iris-xe", LPDDR4X, LPDDR4X, 8, PLACE_LAUNCH_VULKAN, 16},
+    {"steam-deck", LPDDR5, LPDDR5, 8, PLACE_LAUNCH_VULKAN, 16},
     {"h200-server", 4800, SERVER, 140, PLACE_LAUNCH_OVERLAP, 768}, /* HBM3e */
 };
 
@@ -66,7 +81,8 @@ void place_machine_add_gpu(place_machine *m, double bandwidth, uint64_t memory_b
                            place_launch launch) {
     double gbps = bandwidth > 0 ? bandwidth / 1e9 : GPU_UNKNOWN;
     m->has_gpu = true;
-    m->overlaps = launch == PLACE_LAUNCH_OVERLAP;
+    /* with Vulkan a norm is a separate kernel in any case */
+    m->overlaps = launch == PLACE_LAUNCH_OVERLAP || launch == PLACE_LAUNCH_VULKAN;
     m->device[SIDE_GPU] = (place_device){.memory_bytes = memory_bytes,
                                          .stream_gbps = GPU_STREAM * gbps,
                                          .gather_gbps = GPU_GATHER * gbps,
@@ -82,7 +98,10 @@ int place_machine_count(void) {
 
 place_machine place_machine_at(int i) {
     const described *d = &machines[i];
-    place_machine m = {.has_gpu = d->gpu_gbps > 0, .sync = SYNC, .bus_gbps = BUS_GBPS};
+    place_machine m = {.has_gpu = d->gpu_gbps > 0,
+                       .shared = d->gpu_gbps == d->cpu_gbps,
+                       .sync = d->launch == PLACE_LAUNCH_VULKAN ? VULKAN_SYNC : SYNC,
+                       .bus_gbps = BUS_GBPS};
     memcpy(m.name, d->name, strlen(d->name) + 1);
     uint64_t host_gib = d->host_gib ? d->host_gib : HOST_GIB;
     m.device[SIDE_CPU] = (place_device){.memory_bytes = host_gib * GIB,

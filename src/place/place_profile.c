@@ -210,6 +210,9 @@ bool place_profile_has_gpu(const char *cache, const char *gpu_name, place_machin
 }
 
 static place_launch launch_of(const gpu_info *info) {
+    static const char *const vulkan[] = {"discrete", "integrated", "virtual", "cpu"};
+    for (size_t i = 0; i < sizeof vulkan / sizeof *vulkan; i++)
+        if (strcmp(info->arch, vulkan[i]) == 0) return PLACE_LAUNCH_VULKAN;
     if (strncmp(info->arch, "gfx", 3) == 0) return PLACE_LAUNCH_AMD;
     return info->overlaps ? PLACE_LAUNCH_OVERLAP : PLACE_LAUNCH_GRAPH;
 }

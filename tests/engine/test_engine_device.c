@@ -236,6 +236,88 @@ static void test_layers(void **state) {
     check_layers("experts", &t, PI_MODE_DENSE, 10, t.n_layer);
 }
 
+/* ---- Vulkan: dispatches and bytes of a layer --------------------------------------------------
+ */
+
+static uint64_t dispatches(void) {
+    return run_device_dispatches(&library, device);
+}
+
+/* Bytes of weights that operations read: a shader reads a row once for four columns. */
+static uint64_t weight_bytes;
+
+static void weigh(const gpu_mat *w, int64_t n_rows, int32_t n_cols) {
+    if (w->data) weight_bytes += (uint64_t)n_rows * w->row_bytes * (uint64_t)((n_cols + 3) / 4);
+}
+static void weighed_matvec(gpu_stream *s, const gpu_matmul *a, int32_t n) {
+    for (int32_t i = 0; i < n; i++) weigh(&a[i].w, a[i].w.n_out, a[i].in.n_cols);
+    library.backend->ops.matvec(s, a, n);
+}
+static void weighed_ffn_in(gpu_stream *s, const gpu_ffn_in *a) {
+    weigh(&a->gate, a->n, a->in.n_cols);
+    weigh(&a->up, a->n, a->in.n_cols);
+    library.backend->ops.ffn_in(s, a);
+}
+
+/* The first token with one layer more has n dispatches more, and in dense mode reads the packed
+ * rows of that layer, once. */
+static void check_dispatches(const char *what, tiny_model t, pi_mode mode, int n) {
+    int64_t count[2];
+    uint64_t bytes[2];
+    for (int k = 0; k < 2; k++) {
+        t.n_layer = 2 + k;
+        t.n_head[k + 1] = t.n_head[0];
+        t.n_head_kv[k + 1] = t.n_head_kv[0];
+        t.n_ff[k + 1] = t.n_ff[0];
+        model *m = run_engine_open_tiny(&t, MODEL_PATH);
+        engine_options o = options_for(mode);
+        split_all(m, SIDE_GPU, &o);
+        for (int i = 0; i < m->hp.n_layer; i++) splits[i].hot = model_layer_units(m, i);
+        weight_bytes = 0;
+        count[k] = count_first_token(m, &o, dispatches);
+        bytes[k] = weight_bytes;
+        model_close(m);
+    }
+    if (count[1] - count[0] != n)
+        fail_msg("%s: %d dispatches, expected %d", what, (int)(count[1] - count[0]), n);
+    if (mode != PI_MODE_DENSE || t.experts.n) return;
+    size_t row, down_row;
+    assert_true(quant_row_bytes(QUANT_Q4_0, (uint64_t)t.n_embd, &row));
+    assert_true(quant_row_bytes(QUANT_Q4_0, (uint64_t)t.n_ff[0], &down_row));
+    size_t out_row;
+    assert_true(quant_row_bytes(QUANT_Q4_0, (uint64_t)(t.n_head[0] * t.head_dim), &out_row));
+    const size_t rows = (size_t)((t.n_head[0] + 2 * t.n_head_kv[0]) * t.head_dim + 2 * t.n_ff[0]);
+    assert_int_equal(bytes[1] - bytes[0], rows * gpu_mat_row_bytes(row) +
+                                              (size_t)t.n_embd * (gpu_mat_row_bytes(out_row) +
+                                                                  gpu_mat_row_bytes(down_row)));
+}
+
+/* The numbers of src/gpu/vulkan/README.md. */
+static void test_dispatches(void **state) {
+    (void)state;
+    if (strcmp(library.backend->name, "vulkan") != 0) skip();
+    tiny_model t = quantized_model();
+    counted.ops.matvec = weighed_matvec;
+    counted.ops.ffn_in = weighed_ffn_in;
+    check_dispatches("dense", t, PI_MODE_DENSE, 11);
+    t.activation = "relu";
+    t.sparse.down_t = true;
+    check_dispatches("exact", t, PI_MODE_EXACT, 12);
+    t.sparse.predictor = "lowrank";
+    t.sparse.rank = 32;
+    check_dispatches("low rank", t, PI_MODE_PREDICT, 15);
+    t.sparse.predictor = "sign";
+    check_dispatches("signs", t, PI_MODE_PREDICT, 14);
+    t = quantized_model();
+    t.experts = (tiny_experts){.n = 8, .n_used = 2, .n_ff = 32};
+    check_dispatches("experts", t, PI_MODE_DENSE, 14);
+    counted.ops.matvec = library.backend->ops.matvec;
+    counted.ops.ffn_in = library.backend->ops.ffn_in;
+}
+
+/* ---- kernels of the simulated device ----------------------------------------------------------
+ */
+
 /* Placement uses the device's counts. */
 static void test_kernels(void **state) {
     (void)state;
@@ -645,11 +727,12 @@ static void test_programs(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels), cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_order),   cmocka_unit_test(test_merged),
-        cmocka_unit_test(test_token),   cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_queries), cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_shrink),  cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_dispatches), cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_layers),     cmocka_unit_test(test_order),
+        cmocka_unit_test(test_merged),     cmocka_unit_test(test_token),
+        cmocka_unit_test(test_rows),       cmocka_unit_test(test_queries),
+        cmocka_unit_test(test_copies),     cmocka_unit_test(test_shrink),
+        cmocka_unit_test(test_programs),
     };
     int status;
     if (!run_device_open(argc, argv, RUN_DEVICE_WAIT_MS, &library, &device, &status)) return status;

@@ -17,9 +17,9 @@ const quant_type case_types[] = {QUANT_F16,     QUANT_Q4_0, QUANT_Q6_K, QUANT_F3
 #undef LOW
 };
 #ifdef __SANITIZE_THREAD__ /* races of a kernel's threads do not depend on the decoder */
-const int case_n_types = 3;
+int case_n_types = 3;
 #else
-const int case_n_types = sizeof case_types / sizeof case_types[0];
+int case_n_types = sizeof case_types / sizeof case_types[0];
 #endif
 
 bool case_has(gpu_op op, quant_type type) {
@@ -31,6 +31,11 @@ bool case_has(gpu_op op, quant_type type) {
 int case_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests) {
     gpu_case *c = &the_case;
     int failed;
+    for (int i = 1; i + 1 < argc; i++) {
+        const bool types = strcmp(argv[i], "--types") == 0;
+        const int n = types ? (int)strtol(argv[i + 1], NULL, 10) : 0;
+        if (n > 0 && n < case_n_types) case_n_types = n;
+    }
     if (!run_device_open(argc, argv, 0, &c->library, &c->device, &failed)) return failed;
     pi_error err;
     c->b = c->library.backend;

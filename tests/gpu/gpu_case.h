@@ -93,7 +93,7 @@ void case_spread(double *x, int n, int block);
 bool case_has(gpu_op op, quant_type type);
 
 extern const quant_type case_types[];
-extern const int case_n_types;
+extern int case_n_types; /* `--types N`: only the first N */
 /* Returns a width that the type allows, at least about n; n for plain types. */
 int64_t case_width(quant_type type, int64_t n);
 

@@ -20,5 +20,7 @@ void run_device_close(gpu_library *library, gpu_device *device);
  * without such a device. Close it with the backend's close. */
 gpu_device *run_device_another(const gpu_library *library, int index, uint64_t memory_limit,
                                uint32_t wait_ms);
+/* Of a Vulkan device: dispatches recorded so far by all contexts; other devices: 0. */
+uint64_t run_device_dispatches(const gpu_library *library, gpu_device *device);
 
 #endif

@@ -78,6 +78,7 @@ typedef struct vulkan_slot {
     VkQueue queue;
     int n_open;
     bool lost;
+    uint64_t n_dispatches; /* recorded */
     VkPipelineLayout layout;
     VkPipelineCache cache;
     VkShaderModule modules[VULKAN_KERNEL_COUNT];

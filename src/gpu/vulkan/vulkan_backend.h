@@ -9,5 +9,7 @@ const gpu_backend *vulkan_backend(void); /* opens nothing */
 /* For tests, before a device is opened: devices have no more than the weakest that is supported:
  * allocations of 2 GiB, no integer dot products, no imported memory. */
 void vulkan_lower_limits(void);
+/* For tests: dispatches that contexts have recorded for the physical device of `d`. */
+uint64_t vulkan_dispatches(gpu_device *d);
 
 #endif

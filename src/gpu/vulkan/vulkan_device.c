@@ -57,6 +57,13 @@ bool vulkan_tick(gpu_device *d) {
     return vulkan_alive(d);
 }
 
+uint64_t vulkan_dispatches(gpu_device *d) {
+    os_mutex_lock(&d->slot->mutex);
+    const uint64_t n = d->slot->n_dispatches;
+    os_mutex_unlock(&d->slot->mutex);
+    return n;
+}
+
 static void vulkan_fail_at(gpu_device *d, int64_t n) {
     os_mutex_lock(&d->mutex);
     d->fail_at = n;

@@ -10,20 +10,29 @@
     K(norm, NORM, 256)                                                                             \
     K(matvec, MATVEC, 128)                                                                         \
     K(matmul, MATMUL, 256)                                                                         \
+    K(matmul_t, MATMUL_T, 256)                                                                     \
     K(rope_angles, ROPE_ANGLES, 64)                                                                \
     K(rope_store, ROPE_STORE, 128)                                                                 \
     K(attention, ATTENTION, 128)                                                                   \
     K(attention_end, ATTENTION_END, 128)                                                           \
     K(ffn_in, FFN_IN, 128)                                                                         \
     K(activate, ACTIVATE, 128)                                                                     \
+    K(predict, PREDICT, 256)                                                                       \
+    K(select, SELECT, 256)                                                                         \
+    K(list, LIST, 256)                                                                             \
+    K(down, DOWN, 128)                                                                             \
+    K(down_add, DOWN_ADD, 256)                                                                     \
+    K(top_k, TOP_K, 256)                                                                           \
     K(add, ADD, 256)                                                                               \
     K(softcap, SOFTCAP, 256)                                                                       \
     K(route, ROUTE, 64)                                                                            \
     K(expert_in, EXPERT_IN, 128)                                                                   \
     K(expert_matvec, EXPERT_MATVEC, 128)                                                           \
+    K(expert_down, EXPERT_DOWN, 128)                                                               \
     K(expert_sum, EXPERT_SUM, 256)                                                                 \
     K(expert_group, EXPERT_GROUP, 256)                                                             \
     K(expert_matmul, EXPERT_MATMUL, 256)                                                           \
+    K(expert_matmul_t, EXPERT_MATMUL_T, 256)                                                       \
     K(publish, PUBLISH, 256)                                                                       \
     K(receive, RECEIVE, 256)                                                                       \
     K(stamp, STAMP, 32)

@@ -78,6 +78,7 @@ static void launch_in(gpu_stream *s, const gpu_expert_in *a, const gpu_mat *gate
                                         .f = (int32_t)a->f,
                                         .clamp_how = clamp_how(&a->clamp),
                                         .clamp = a->clamp.most,
+                                        .clamp_soft = a->clamp.soft,
                                         .threshold = a->threshold,
                                         .flags = (a->weigh ? EXPERT_WEIGH : 0u) |
                                                  (a->skip ? EXPERT_SKIP : 0u)};
@@ -123,6 +124,26 @@ void vulkan_op_expert_matvec(gpu_stream *s, const gpu_expert_matvec *a) {
                     vulkan_groups(a->n_pairs, 1), 1);
 }
 
+void vulkan_op_expert_down(gpu_stream *s, const gpu_expert_down *a) {
+    assert(a->n_cols >= 1 && a->n_used >= 1 && a->n >= 1);
+    const vulkan_expert_down_args args = {.w = vulkan_address(a->w.data),
+                                          .bias = vulkan_address(a->bias),
+                                          .scales = vulkan_address(a->scales),
+                                          .choices = vulkan_address(a->choices),
+                                          .h = vulkan_address(a->h),
+                                          .fired = vulkan_address(a->fired),
+                                          .y = vulkan_address(a->y),
+                                          .row_bytes = a->w.row_bytes,
+                                          .n_in = (int32_t)a->w.n_in,
+                                          .n = (int32_t)a->n,
+                                          .ldh = (int32_t)a->ldh,
+                                          .ldy = (int32_t)a->ldy,
+                                          .n_pairs = a->n_cols * a->n_used,
+                                          .n_own = a->n_own};
+    vulkan_dispatch(s, VULKAN_EXPERT_DOWN, (vulkan_variant){.type = a->w.type, .cols = 1}, &args,
+                    sizeof args, vulkan_stretches(&a->w), vulkan_groups(args.n_pairs, 1), 1);
+}
+
 void vulkan_op_expert_sum(gpu_stream *s, const gpu_expert_sum *a) {
     assert(a->n_cols >= 1 && a->n >= 1 && a->n_used >= 1);
     const vulkan_expert_sum_args args = {.x = vulkan_address(a->x),
@@ -162,10 +183,12 @@ void vulkan_op_expert_group(gpu_stream *s, const gpu_expert_group *a) {
     vulkan_dispatch(s, VULKAN_EXPERT_GROUP, (vulkan_variant){0}, &args, sizeof args, 1, 1, 1);
 }
 
-/* Not over rows (by_rows): only expert_down needs that. */
+/* Over rows (by_rows): of floats, as matmul_t. */
 void vulkan_op_expert_matmul(gpu_stream *s, const gpu_expert_matmul *a) {
-    const bool quantized = gpu_type_wants_q8(a->w.type);
-    assert(a->n_cols >= 1 && a->n_used >= 1 && a->in.x && a->scratch && !a->by_rows);
+    const bool quantized = gpu_type_wants_q8(a->w.type) && !a->by_rows;
+    const int64_t n_out = a->by_rows ? a->w.n_in : a->w.n_out;
+    assert(a->n_cols >= 1 && a->n_used >= 1 && a->in.x && a->scratch);
+    assert(!a->by_rows || a->result == GPU_EXPERT_PRODUCT);
     const gpu_quantize q = {.x = a->in.x,
                             .ldx = a->in.ldx,
                             .n = a->w.n_in,
@@ -194,10 +217,12 @@ void vulkan_op_expert_matmul(gpu_stream *s, const gpu_expert_matmul *a) {
                                             .f = (int32_t)a->f,
                                             .clamp_how = clamp_how(&a->clamp),
                                             .clamp = a->clamp.most,
+                                            .clamp_soft = a->clamp.soft,
                                             .threshold = a->threshold,
                                             .flags = (a->weigh ? EXPERT_WEIGH : 0u) |
                                                      (a->of_pairs ? MATMUL_OF_PAIRS : 0u)};
-    vulkan_dispatch(s, VULKAN_EXPERT_MATMUL, (vulkan_variant){.type = a->w.type}, &args,
-                    sizeof args, (a->w.n_out + TILE - 1) / TILE,
-                    gpu_expert_tiles(a->n_cols * a->n_used, a->n_own), 1);
+    vulkan_dispatch(s, a->by_rows ? VULKAN_EXPERT_MATMUL_T : VULKAN_EXPERT_MATMUL,
+                    (vulkan_variant){.type = a->w.type}, &args, sizeof args,
+                    (n_out + TILE - 1) / TILE, gpu_expert_tiles(a->n_cols * a->n_used, a->n_own),
+                    1);
 }

@@ -34,17 +34,27 @@ static pack_layout layout_of(quant_type type) {
                              {FROM(block, values), FROM(block, first)},                            \
                              {BYTES(block, values), SPAN(block, first, last)}};
         HALVES(Q4_0, block_q4_0, 32, qs, d, d)
+        HALVES(Q4_1, block_q4_1, 32, qs, d, m)
         HALVES(Q8_0, block_q8_0, 32, qs, d, d)
+        HALVES(IQ4_NL, block_iq4_nl, 32, qs, d, d)
+        HALVES(NVFP4, block_nvfp4, 64, qs, d, d)
         HALVES(Q4_K, block_q4_k, 256, qs, d, scales)
         HALVES(IQ4_XS, block_iq4_xs, 256, qs, d, scales_l)
         HALVES(MXFP4, block_mxfp4, 32, qs, e, e)
 #undef HALVES
-    case QUANT_Q5_K:
-        return (pack_layout){
-            256,
-            sizeof(block_q5_k),
-            {FROM(block_q5_k, qs), FROM(block_q5_k, qh), FROM(block_q5_k, d)},
-            {BYTES(block_q5_k, qs), BYTES(block_q5_k, qh), SPAN(block_q5_k, d, scales)}};
+#define THIRDS(TYPE, block, elems, values, bits, first, last)                                      \
+    case QUANT_##TYPE:                                                                             \
+        return (pack_layout){                                                                      \
+            elems,                                                                                 \
+            sizeof(struct block),                                                                  \
+            {FROM(block, values), FROM(block, bits), FROM(block, first)},                          \
+            {BYTES(block, values), BYTES(block, bits), SPAN(block, first, last)}};
+        THIRDS(Q5_0, block_q5_0, 32, qs, qh, d, d)
+        THIRDS(Q5_1, block_q5_1, 32, qs, qh, d, m)
+        THIRDS(Q2_K, block_q2_k, 256, qs, scales, d, dmin)
+        THIRDS(Q3_K, block_q3_k, 256, qs, hmask, scales, d)
+        THIRDS(Q5_K, block_q5_k, 256, qs, qh, d, scales)
+#undef THIRDS
     case QUANT_Q6_K:
         return (pack_layout){256,
                              sizeof(block_q6_k),
@@ -83,7 +93,7 @@ void vulkan_op_pack(gpu_stream *s, const gpu_pack *a) {
 
 enum {
     ROWS_PER_GROUP = 8, /* with subgroups of 32 lanes; smaller ones do more, larger ones loop */
-    TILE = 64           /* outputs and columns of a workgroup of matmul.comp */
+    TILE = 64           /* outputs and columns of a workgroup of matmul.comp and matmul_t.comp */
 };
 
 static vulkan_product_args product_args(const gpu_matmul *a, const void *q8) {
@@ -141,4 +151,12 @@ void vulkan_op_matmul(gpu_stream *s, const gpu_matmul *a) {
     const vulkan_product_args args = product_args(a, a->scratch);
     vulkan_dispatch(s, VULKAN_MATMUL, (vulkan_variant){.type = a->w.type}, &args, sizeof args,
                     (a->w.n_out + TILE - 1) / TILE, (a->in.n_cols + TILE - 1) / TILE, 1);
+}
+
+/* Of floats: the scales of the terms of a sum differ. */
+void vulkan_op_matmul_t(gpu_stream *s, const gpu_matmul *a) {
+    assert(a->in.n_cols >= 1 && a->in.n_cols <= GPU_MAX_BATCH && a->in.ldx % 4 == 0);
+    const vulkan_product_args args = product_args(a, NULL);
+    vulkan_dispatch(s, VULKAN_MATMUL_T, (vulkan_variant){.type = a->w.type}, &args, sizeof args,
+                    (a->w.n_in + TILE - 1) / TILE, (a->in.n_cols + TILE - 1) / TILE, 1);
 }

@@ -73,6 +73,7 @@ void vulkan_op_activate(gpu_stream *s, const gpu_activate *a) {
                                        .n_words = (int32_t)a->n_words,
                                        .first_bit = (int32_t)a->first_bit,
                                        .clamp = a->clamp.most,
+                                       .clamp_soft = a->clamp.soft,
                                        .threshold = a->threshold,
                                        .cut = a->cut,
                                        .cut_down = a->cut_down};

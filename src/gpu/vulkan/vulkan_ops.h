@@ -21,16 +21,22 @@ GPU_OPS(VULKAN_OP_DECLARE, VULKAN_OP_DECLARE_N)
     OP(norm, NORM)                                                                                 \
     OP(matvec, MATVEC)                                                                             \
     OP(matmul, MATMUL)                                                                             \
+    OP(matmul_t, MATMUL_T)                                                                         \
     OP(rope_angles, ROPE_ANGLES)                                                                   \
     OP(rope_store, ROPE_STORE)                                                                     \
     OP(attention, ATTENTION)                                                                       \
     OP(ffn_in, FFN_IN)                                                                             \
     OP(activate, ACTIVATE)                                                                         \
+    OP(predict, PREDICT)                                                                           \
+    OP(select, SELECT)                                                                             \
+    OP(down_rows, DOWN_ROWS)                                                                       \
+    OP(top_k, TOP_K)                                                                               \
     OP(add, ADD)                                                                                   \
     OP(softcap, SOFTCAP)                                                                           \
     OP(route, ROUTE)                                                                               \
     OP(expert_in, EXPERT_IN)                                                                       \
     OP(expert_matvec, EXPERT_MATVEC)                                                               \
+    OP(expert_down, EXPERT_DOWN)                                                                   \
     OP(expert_sum, EXPERT_SUM)                                                                     \
     OP(expert_group, EXPERT_GROUP)                                                                 \
     OP(expert_matmul, EXPERT_MATMUL)                                                               \
@@ -59,6 +65,11 @@ static inline uint64_t vulkan_address(const void *device) {
 static inline int64_t vulkan_groups(int64_t n, int64_t per_group) {
     const int64_t groups = (n + per_group - 1) / per_group;
     return groups < VULKAN_MOST_GROUPS ? groups : VULKAN_MOST_GROUPS;
+}
+/* Workgroups of down.glsl for a row: 32 units of 8 floats or 32 quantized values each. */
+static inline int64_t vulkan_stretches(const gpu_mat *w) {
+    const int64_t elems = 32 * (gpu_type_wants_q8(w->type) ? 32 : 8);
+    return (w->n_in + elems - 1) / elems;
 }
 /* The variant of matrix-vector shaders: COLS for this many columns. */
 static inline uint32_t vulkan_cols(int32_t n_cols) {

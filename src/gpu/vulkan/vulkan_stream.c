@@ -374,6 +374,7 @@ static void launch(gpu_stream *s, vulkan_kernel k, const vulkan_variant *v, cons
     }
     os_mutex_lock(&d->slot->mutex);
     const VkResult r = vulkan_pipeline_of(d->slot, k, v, &pipeline);
+    d->slot->n_dispatches++;
     os_mutex_unlock(&d->slot->mutex);
     vulkan_stick(d, r, "cannot make a pipeline");
     if (r != VK_SUCCESS) return;

@@ -19,13 +19,20 @@ static bool has_type(quant_type type) {
     case QUANT_F32:
     case QUANT_F16:
     case QUANT_BF16:
-    case QUANT_Q8_0:
     case QUANT_Q4_0:
+    case QUANT_Q4_1:
+    case QUANT_Q5_0:
+    case QUANT_Q5_1:
+    case QUANT_Q8_0:
+    case QUANT_Q2_K:
+    case QUANT_Q3_K:
     case QUANT_Q4_K:
     case QUANT_Q5_K:
     case QUANT_Q6_K:
+    case QUANT_IQ4_NL:
     case QUANT_IQ4_XS:
     case QUANT_MXFP4:
+    case QUANT_NVFP4:
         return true;
     default:
         return type == GPU_NO_TYPE;

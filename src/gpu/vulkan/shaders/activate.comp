@@ -8,9 +8,9 @@ PUSHED(vulkan_activate_args)
 float element(int c, int i) {
     float gate = load_float(at4(a.gate, int64_t(c) * a.ldg + i));
     float up = a.up != 0 ? load_float(at4(a.up, int64_t(c) * a.ldu + i)) : 0.0;
-    up = clamp_up(a.clamp, a.clamp_how, up);
+    up = clamp_up(a.clamp, a.clamp_how, a.clamp_soft, up);
     float v = a.given != 0 ? gate
-                           : clamp_activation(a.clamp, a.clamp_how, a.f, a.threshold, gate);
+                           : clamp_activation(a.clamp, a.clamp_how, a.clamp_soft, a.f, a.threshold, gate);
     float size = abs(v) * (a.cut_weight != 0 ? load_float(at4(a.cut_weight, i)) : 1.0);
     if (size <= a.cut || !is_selected(a.bitmap, a.n_words, c, a.first_bit + i)) v = 0.0;
     if (a.up != 0) v = hidden(a.f, v, up, a.cut_down);

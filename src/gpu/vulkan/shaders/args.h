@@ -115,7 +115,40 @@ ARGS(vulkan_ffn_args) {
 ARGS(vulkan_activate_args) {
     u64 gate, up, cut_weight, divisors, bitmap, y, q8;
     i32 ldg, ldu, ldy, n, n_cols, f, clamp_how, given, n_words, first_bit;
-    float clamp, threshold, cut, cut_down;
+    float clamp, clamp_soft, threshold, cut, cut_down;
+    u32 unused;
+};
+
+#define PREDICT_SIGNS 1 /* a bit of WAY */
+ARGS(vulkan_predict_args) {
+    u64 w, x, q8, bias, bitmap, host_bits, epoch; /* w: rows or signs */
+    u64 row_bytes;
+    i32 n_in, n_out, n_cols, ldx;
+    float scale, cut;
+};
+
+ARGS(vulkan_select_args) {
+    u64 v, bias, bitmap;
+    i32 ldv, n, n_cols;
+    float cut;
+};
+
+ARGS(vulkan_list_args) {
+    u64 bits, list, count;
+    i32 n_words, n_list, n_cols, unused; /* n_words: of a column's bitmap */
+};
+
+ARGS(vulkan_down_args) {
+    u64 w, list, count, h, bias, fired, partial, y;
+    u64 row_bytes;
+    i32 n_in, n_max, n_cols, ldh, ldy, add;
+};
+
+ARGS(vulkan_top_k_args) {
+    u64 x;
+    i32 ldx, n, f;
+    float deviations, threshold;
+    u32 unused;
 };
 
 ARGS(vulkan_add_args) {
@@ -164,13 +197,18 @@ ARGS(vulkan_expert_in_args) {
     u64 gate, up, gate_bias, up_bias, gate_scales, up_scales, choices, x, q8, fired, h, h_q8;
     u64 row_bytes;
     i32 n, step, n_in, ldx, n_used, n_own, n_pairs, ldh, f, clamp_how;
-    float clamp, threshold;
-    u32 flags, unused;
+    float clamp, clamp_soft, threshold;
+    u32 flags;
 };
 
 ARGS(vulkan_expert_matvec_args) {
     u64 w, bias, scales, choices, x, q8, y, row_bytes;
     i32 n_in, n_out, ldx, ldy, n_pairs, n_own;
+};
+
+ARGS(vulkan_expert_down_args) {
+    u64 w, bias, scales, choices, h, fired, y, row_bytes;
+    i32 n_in, n, ldh, ldy, n_pairs, n_own;
 };
 
 #define SUM_SET     1
@@ -194,8 +232,8 @@ ARGS(vulkan_expert_group_args) {
 ARGS(vulkan_expert_matmul_args) {
     u64 w, bias, scales, choices, tile, pair, column, x, q8, y, row_bytes;
     i32 n_in, n_out, step, ldx, ldy, result, f, clamp_how;
-    float clamp, threshold;
-    u32 flags, unused;
+    float clamp, clamp_soft, threshold;
+    u32 flags;
 };
 
 #ifndef VULKAN

@@ -1,7 +1,14 @@
 // dot.glsl: products of up to two rows with up to four columns by one subgroup: the inner loop of
-// all matrix-vector shaders. Lanes read neighbouring units of a row, 16 bytes each.
+// all matrix-vector shaders. Lanes read neighbouring units of a row, 16 bytes each. The int8 form of the
+// columns is in device memory, unless the shader defines SHARED_COLUMNS and the three functions below.
 
 const int ROWS = 2; // of a subgroup at a time
+
+#ifndef SHARED_COLUMNS
+uvec4 column_quants(uint64_t column, int k) { return load16(column + uint64_t(k)); }
+float column_d(uint64_t column, int n, int k) { return load_float(at4(q8_d(column, n), k / 32)); }
+int column_sum(uint64_t column, int n, int k) { return load_int(at4(q8_sum(column, n), k / 16)); }
+#endif
 
 struct sums {
     float of[ROWS * 4]; // row r, column c: of[4 * r + c]
@@ -33,9 +40,8 @@ sums dot_rows(uint64_t row0, uint64_t row1, int n, uint64_t x, int ldx, uint64_t
                 uint64_t column = q8 + uint64_t(min(c, n_cols - 1)) * q8_bytes(n);
                 [[unroll]] for (int g = 0; g < 2; g++) {
                     int k = unit_first(i) + g * unit_distance();
-                    uvec4 v = load16(column + uint64_t(k));
-                    float d = load_float(at4(q8_d(column, n), k / 32));
-                    float total = float(load_int(at4(q8_sum(column, n), k / 16)));
+                    uvec4 v = column_quants(column, k);
+                    float d = column_d(column, n, k), total = float(column_sum(column, n, k));
                     [[unroll]] for (int r = 0; r < ROWS; r++) {
                         int p = 0;
                         [[unroll]] for (int e = 0; e < 4; e++)

@@ -32,7 +32,7 @@ float neuron_of(int pair, int expert, int i, inout int n_read) {
         sums s = rows_of(a.gate, both ? a.up : a.gate, row, c);
         up = s.of[4];
         gate = scaled(s.of[0], a.gate_scales, a.gate_bias, weight, expert, at);
-        gate = clamp_activation(a.clamp, a.clamp_how, a.f, a.threshold, gate);
+        gate = clamp_activation(a.clamp, a.clamp_how, a.clamp_soft, a.f, a.threshold, gate);
         if (!HAS_UP || (skips && gate == 0.0)) return gate;
         if (!both) up = rows_of(a.up, a.up, row, c).of[0];
     } else {
@@ -42,7 +42,7 @@ float neuron_of(int pair, int expert, int i, inout int n_read) {
     n_read++;
     up = scaled(up, a.up_scales, a.up_bias, weight, expert, at);
     if (!HAS_GATE && !GIVEN) return activation(a.f, a.threshold, up);
-    return hidden(a.f, gate, clamp_up(a.clamp, a.clamp_how, up), -1.0);
+    return hidden(a.f, gate, clamp_up(a.clamp, a.clamp_how, a.clamp_soft, up), -1.0);
 }
 
 void main() {

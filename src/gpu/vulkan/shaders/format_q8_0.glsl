@@ -1,7 +1,4 @@
 // format_q8_0.glsl: int8 q[n], then half d[n / 32].
-const int Q8_0_DISTANCE = 16;
-int Q8_0_first(int i) { return 32 * i; }
-
 unit Q8_0_unit(uint64_t row, int n, int i) {
     unit u;
     uvec4 a = load16(row + uint64_t(32 * i)), b = load16(row + uint64_t(32 * i + 16));

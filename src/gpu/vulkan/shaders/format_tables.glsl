@@ -1,6 +1,5 @@
-// format_tables.glsl: IQ4_XS and MXFP4: nibbles, as in Q4_0, that are indices of a table.
-const int TABLE_DISTANCE = 16;
-int TABLE_first(int i) { return 32 * i; }
+// format_tables.glsl: IQ4_NL, IQ4_XS, MXFP4 and NVFP4: nibbles that are indices of a table; except in NVFP4
+// as in Q4_0.
 
 // QUANT_IQ4_VALUES, QUANT_E2M1_VALUES: four signed bytes a word.
 const uint iq4_table[4] = uint[4](0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
@@ -27,6 +26,13 @@ unit TABLE_unit(uint64_t row, int i, bool iq4) {
     return u;
 }
 
+// Half d per unit behind the nibbles.
+unit IQ4_NL_unit(uint64_t row, int n, int i) {
+    unit u = TABLE_unit(row, i, true);
+    u.s[0] = u.s[1] = half_float(load_short(row + uint64_t(n / 2 + 2 * i)));
+    return u;
+}
+
 // Eight units share 8 bytes behind the nibbles: half d, two high bits of each scale, their low nibbles.
 unit IQ4_XS_unit(uint64_t row, int n, int i) {
     unit u = TABLE_unit(row, i, true);
@@ -43,5 +49,29 @@ unit MXFP4_unit(uint64_t row, int n, int i) {
     uint e = load_byte(row + uint64_t(n / 2 + i));
     uint bits = e < 2u ? 0x00200000u << e : e == 255u ? 0x7fc00000u : (e - 1u) << 23;
     u.s[0] = u.s[1] = uintBitsToFloat(bits);
+    return u;
+}
+
+float UE4M3_half(uint bits) {
+    int fraction = int(bits & 7u), exponent = int(bits >> 3 & 15u);
+    if (bits == 0x7fu) return 0.0;
+    if (exponent == 0) return float(fraction) * (1.0 / 1024.0);
+    return float(8 + fraction) * float(1 << exponent) * (1.0 / 2048.0);
+}
+
+// Byte j of the eight of a group has elements j and j + 8. A byte per group behind the nibbles: d, without a
+// sign, an exponent of four bits and three more bits; halved, since the table has doubled values.
+unit NVFP4_unit(uint64_t row, int n, int i) {
+    unit u;
+    uvec4 w = load16(row + uint64_t(16 * i));
+    uint scales = load_short(row + uint64_t(n / 2 + 2 * i));
+    for (int g = 0; g < 2; g++) {
+        for (int k = 0; k < 2; k++) {
+            u.q[4 * g + k] = TABLE_bytes(w[2 * g + k] & 0x0f0f0f0fu, false);
+            u.q[4 * g + 2 + k] = TABLE_bytes(w[2 * g + k] >> 4 & 0x0f0f0f0fu, false);
+        }
+        u.s[g] = UE4M3_half(scales >> (8 * g) & 0xffu);
+        u.m[g] = 0;
+    }
     return u;
 }

@@ -9,19 +9,26 @@
 //
 // An include format_NAME.glsl defines
 //     unit NAME_unit(uint64_t row, int n, int i)
-//     int NAME_first(int i);   const int NAME_DISTANCE
-// and gets a line in each of the three functions at the end of this file.
+// and, where a unit's values are not 32 neighbours, int NAME_first(int i) and const int NAME_DISTANCE.
+// It gets a line in the functions at the end of this file.
 
 #define TYPE_F32    0
 #define TYPE_F16    1
 #define TYPE_Q4_0   2
+#define TYPE_Q4_1   3
+#define TYPE_Q5_0   6
+#define TYPE_Q5_1   7
 #define TYPE_Q8_0   8
+#define TYPE_Q2_K   10
+#define TYPE_Q3_K   11
 #define TYPE_Q4_K   12
 #define TYPE_Q5_K   13
 #define TYPE_Q6_K   14
+#define TYPE_IQ4_NL 20
 #define TYPE_IQ4_XS 23
 #define TYPE_BF16   30
 #define TYPE_MXFP4  39
+#define TYPE_NVFP4  40
 #define IS_FLOAT    (TYPE == TYPE_F32 || TYPE == TYPE_F16 || TYPE == TYPE_BF16)
 
 struct unit {
@@ -30,7 +37,8 @@ struct unit {
 };
 
 #include "format_q8_0.glsl"
-#include "format_q4_0.glsl"
+#include "format_nibbles.glsl"
+#include "format_q23_k.glsl"
 #include "format_q45_k.glsl"
 #include "format_q6_k.glsl"
 #include "format_tables.glsl"
@@ -54,36 +62,41 @@ void load_floats(uint64_t row, int i, out vec4 low, out vec4 high) {
 
 unit load_unit(uint64_t row, int n, int i) {
     switch (TYPE) {
-    case TYPE_Q4_0: return Q4_0_unit(row, n, i);
+    case TYPE_Q4_0: return NIBBLES_unit(row, n, i, false, false);
+    case TYPE_Q4_1: return NIBBLES_unit(row, n, i, false, true);
+    case TYPE_Q5_0: return NIBBLES_unit(row, n, i, true, false);
+    case TYPE_Q5_1: return NIBBLES_unit(row, n, i, true, true);
+    case TYPE_Q2_K: return Q23_K_unit(row, n, i, false);
+    case TYPE_Q3_K: return Q23_K_unit(row, n, i, true);
     case TYPE_Q4_K: return Q45_K_unit(row, n, i, false);
     case TYPE_Q5_K: return Q45_K_unit(row, n, i, true);
     case TYPE_Q6_K: return Q6_K_unit(row, n, i);
+    case TYPE_IQ4_NL: return IQ4_NL_unit(row, n, i);
     case TYPE_IQ4_XS: return IQ4_XS_unit(row, n, i);
     case TYPE_MXFP4: return MXFP4_unit(row, n, i);
+    case TYPE_NVFP4: return NVFP4_unit(row, n, i);
     default: return Q8_0_unit(row, n, i);
     }
 }
 
 int unit_first(int i) {
     switch (TYPE) {
-    case TYPE_Q4_0: return Q4_0_first(i);
+    case TYPE_Q2_K:
+    case TYPE_Q3_K: return Q23_K_first(i);
     case TYPE_Q4_K:
     case TYPE_Q5_K: return Q45_K_first(i);
     case TYPE_Q6_K: return Q6_K_first(i);
-    case TYPE_IQ4_XS:
-    case TYPE_MXFP4: return TABLE_first(i);
-    default: return Q8_0_first(i);
+    default: return 32 * i;
     }
 }
 
 int unit_distance() {
     switch (TYPE) {
-    case TYPE_Q4_0: return Q4_0_DISTANCE;
+    case TYPE_Q2_K:
+    case TYPE_Q3_K: return Q23_K_DISTANCE;
     case TYPE_Q4_K:
     case TYPE_Q5_K: return Q45_K_DISTANCE;
     case TYPE_Q6_K: return Q6_K_DISTANCE;
-    case TYPE_IQ4_XS:
-    case TYPE_MXFP4: return TABLE_DISTANCE;
-    default: return Q8_0_DISTANCE;
+    default: return 16;
     }
 }

@@ -58,7 +58,7 @@ float hidden(int f, float activated, float up, float cut_down) {
     return abs(h) <= cut_down ? 0.0 : h;
 }
 
-// gpu_clamp
+// gpu_clamp: most, how, soft
 #define CLAMP_SHIFTED 1
 #define CLAMP_LATE    2
 #define CLAMP_ALPHA   1.702
@@ -68,12 +68,14 @@ float clamp_gate(float most, int how, float x) {
     float y = x > most ? most : x;
     return (how & CLAMP_SHIFTED) != 0 ? CLAMP_ALPHA * y : y;
 }
-float clamp_activation(float most, int how, int f, float threshold, float gate) {
+float clamp_activation(float most, int how, float soft, int f, float threshold, float gate) {
+    if (soft > 0.0) return soft * tanh_of(gate / soft) / (1.0 + exp(-gate));
     float y = activation(f, threshold, clamp_gate(most, how, gate));
     return (how & CLAMP_LATE) != 0 && most > 0.0 && y > most ? most : y;
 }
-float clamp_up(float most, int how, float x) {
-    if (most == 0.0) return x;
+float clamp_up(float most, int how, float soft, float x) {
+    if (most == 0.0 || most == INF) return x;
+    if (soft > 0.0) return most * tanh_of(x / most);
     float y = x > most ? most : x < -most ? -most : x;
     return (how & CLAMP_SHIFTED) != 0 ? (y + 1.0) / CLAMP_ALPHA : y;
 }

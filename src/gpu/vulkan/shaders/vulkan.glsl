@@ -147,29 +147,44 @@ int dot4(uint d, uint e, int sum) {
 }
 #endif
 
-// Writes the group of 32 that contains elements [i, i + 4), v, of this lane: eight neighbouring
-// lanes have its values, in order; i is a multiple of 4 and `valid` is equal in the eight. All lanes
-// of the subgroup call it.
-void quantize_group(vec4 v, int i, bool valid, int n, uint64_t q8) {
+// Four values of a group of 32 in the int8 form, and what the group has.
+struct int8_four {
+    uint q;
+    float d;
+    int low, high; // sums of the two halves
+};
+
+// Of elements [i, i + 4), v, of this lane: eight neighbouring lanes have the group's values, in order; i
+// is a multiple of 4. All lanes of the subgroup call it.
+int8_four int8_of(vec4 v, int i) {
+    int8_four to;
     vec4 size = abs(v);
     float most = 0;
     for (int k = 0; k < 4; k++) most = max(most, size[k] < INF ? size[k] : INF); // NaN: infinite
     most = eight_max(most);
     bool finite = most < INF;
-    float d = finite ? divide(most, 127.0) : NOT_NUM;
+    to.d = finite ? divide(most, 127.0) : NOT_NUM;
     ivec4 q = ivec4(0);
-    for (int k = 0; k < 4 && finite && d != 0.0; k++)
-        q[k] = clamp(int(roundEven(divide(v[k], d))), -127, 127);
+    for (int k = 0; k < 4 && finite && to.d != 0.0; k++)
+        q[k] = clamp(int(roundEven(divide(v[k], to.d))), -127, 127);
     int sum = q.x + q.y + q.z + q.w;
     bool is_low = i % 32 < 16;
-    int low = eight_add(is_low ? sum : 0);
-    int high = eight_add(is_low ? 0 : sum);
+    to.q = uint(pack32(i8vec4(q)));
+    to.low = eight_add(is_low ? sum : 0);
+    to.high = eight_add(is_low ? 0 : sum);
+    return to;
+}
+
+// Writes the group of 32 that contains elements [i, i + 4) (int8_of). `valid` is equal in the eight
+// lanes of a group.
+void quantize_group(vec4 v, int i, bool valid, int n, uint64_t q8) {
+    int8_four to = int8_of(v, i);
     if (!valid) return;
-    store_word(q8 + uint64_t(i), uint(pack32(i8vec4(q))));
+    store_word(q8 + uint64_t(i), to.q);
     if (i % 32 != 0) return;
-    store_float(at4(q8_d(q8, n), i / 32), d);
-    store_word(at4(q8_sum(q8, n), i / 16), uint(low));
-    store_word(at4(q8_sum(q8, n), i / 16 + 1), uint(high));
+    store_float(at4(q8_d(q8, n), i / 32), to.d);
+    store_word(at4(q8_sum(q8, n), i / 16), uint(to.low));
+    store_word(at4(q8_sum(q8, n), i / 16 + 1), uint(to.high));
 }
 
 // ---- selected neurons

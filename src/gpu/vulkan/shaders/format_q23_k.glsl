@@ -1,0 +1,47 @@
+// format_q23_k.glsl: Q2_K and, with a third bit, Q3_K. Half a block is 128 values: byte l of its 32 bytes has
+// values l, l + 32, l + 64, l + 96. Two units share 16 bytes: one has values l and l + 32, the other l + 64
+// and l + 96. Then of Q2_K a byte per 16 values, scale and minimum in its nibbles, and half d and dmin per
+// block. Of Q3_K 32 bytes per block: bit j of byte l belongs to value 32 * j + l; and 14 bytes per block:
+// 16 scales of six bits and half d.
+const int Q23_K_DISTANCE = 32;
+int Q23_K_first(int i) { return 128 * (i / 4) + 64 * (i % 2) + 16 * (i / 2 % 2); }
+
+// Scale j of a block of Q3_K: low nibbles of scales 0 to 7 and of 8 to 15 share bytes 0 to 7; its upper two
+// bits are at bit j / 4 * 2 of byte 8 + j % 4.
+float Q3_K_scale(uint64_t scales, int j) {
+    uint low = load_byte(scales + uint64_t(j % 8)) >> (j / 8 * 4) & 15u;
+    uint high = load_byte(scales + uint64_t(8 + j % 4)) >> (j / 4 * 2) & 3u;
+    return float(int(low | high << 4) - 32);
+}
+
+unit Q23_K_unit(uint64_t row, int n, int i, bool third) {
+    unit u;
+    int shift = 4 * (i % 2), block = i / 8, j = Q23_K_first(i) / 16;
+    uvec4 w = load16(row + uint64_t(16 * (i / 2)));
+    for (int k = 0; k < 4; k++) {
+        u.q[k] = w[k] >> shift & 0x03030303u;
+        u.q[4 + k] = w[k] >> (shift + 2) & 0x03030303u;
+    }
+    if (third) {
+        uvec4 h = load16(row + uint64_t(n / 4 + 32 * block + 16 * (i / 2 % 2)));
+        uint64_t scales = row + uint64_t(n / 4 + n / 8 + 14 * block);
+        int bit = 4 * (i / 4 % 2) + 2 * (i % 2);
+        float d = half_float(load_short(scales + 12ul));
+        for (int k = 0; k < 4; k++) {
+            u.q[k] |= (h[k] >> bit & 0x01010101u) << 2;
+            u.q[4 + k] |= (h[k] >> (bit + 1) & 0x01010101u) << 2;
+        }
+        for (int g = 0; g < 2; g++) {
+            u.s[g] = d * Q3_K_scale(scales, (j + 2 * g) % 16);
+            u.m[g] = 4 * u.s[g];
+        }
+    } else {
+        uint d = load_word(row + uint64_t(n / 4 + n / 16 + 4 * block));
+        for (int g = 0; g < 2; g++) {
+            uint scale = load_byte(row + uint64_t(n / 4 + j + 2 * g));
+            u.s[g] = half_float(d) * float(scale & 15u);
+            u.m[g] = half_float(d >> 16) * float(scale >> 4);
+        }
+    }
+    return u;
+}
