@@ -2,8 +2,6 @@
  * completion, history, Ctrl-C at the prompt and in an answer. The console is a pseudo console,
  * which needs no window. The part of this program that runs in it types and reads the screen; what
  * it misses is in the file MISSED. */
-#define NTDDI_VERSION 0x0A000006 /* pseudo consoles: Windows 10, 1809 */
-
 #include <direct.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -59,8 +59,10 @@ static void look(typing *t) {
         }
     }
     t->row[0] = 0;
-    for (int i = 0; i < used; i++) strcat(t->row, cells[i]);
-    for (size_t end = strlen(t->row); end > 0 && t->row[end - 1] == ' ';) t->row[--end] = 0;
+    size_t end = 0;
+    for (int i = 0; i < used; i++)
+        end += (size_t)snprintf(t->row + end, sizeof t->row - end, "%s", cells[i]);
+    while (end > 0 && t->row[end - 1] == ' ') t->row[--end] = 0;
     t->column = column;
 }
 
