@@ -166,18 +166,6 @@ static bool take_hex(reader *r, uint32_t *out) {
     return end == digits + 4 && digits[0] != '+' && digits[0] != '-' && digits[0] != ' ';
 }
 
-static size_t put_utf8(uint32_t code, char *out) {
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    size_t n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    static const unsigned char leads[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    for (size_t i = n - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 0x3f));
-    out[0] = (char)(leads[n] | code);
-    return n;
-}
-
 /* Reads the escape after a backslash. */
 static bool take_escape(reader *r, char *out, size_t *n) {
     static const char names[] = "\"\\/bfnrt", codes[] = "\"\\/\b\f\n\r\t";
@@ -196,7 +184,7 @@ static bool take_escape(reader *r, char *out, size_t *n) {
     } else if (code >= 0xdc00 && code <= 0xdfff) {
         return false;
     }
-    *n = put_utf8(code, out);
+    *n = text_put_utf8(code, out);
     return true;
 }
 

@@ -1,11 +1,13 @@
-/* chat_input.c: libedit reads from the terminal byte by byte, so unread bytes stay in the terminal:
- * more bytes right after a newline are a paste. */
+/* chat_input.c: libedit reads from the terminal byte by byte, and line_edit key by key, so unread
+ * input stays in the terminal: more of it right after a newline is a paste. */
 #include "chat_input.h"
 
 #include <string.h>
 
 #include "file.h"
+#include "line_edit.h"
 #include "mem.h"
+#include "os_file.h"
 #include "os_signal.h"
 #include "os_terminal.h"
 #include "terminal.h"
@@ -27,6 +29,7 @@ struct chat_input {
     char *line;                /* last line that read_line returned without libedit */
     size_t capacity;
     const char *(*command)(size_t i);
+    line_edit *keys; /* NULL: not a console of Windows */
 #ifdef CLI_HAVE_LIBEDIT
     EditLine *edit;
     History *history;
@@ -37,6 +40,43 @@ struct chat_input {
 
 static const char *prompt_text(const chat_input *in) {
     return in->question ? in->question : in->more ? ". " : "> ";
+}
+
+/* ---- completion ------------------------------------------------------------------------------ */
+
+enum { FILE_NAME_MAX = 1024 };
+
+/* The names that begin with word[n]. */
+typedef struct completion {
+    const char *word;
+    size_t n, n_found, common; /* common: bytes that all names share */
+    char first[FILE_NAME_MAX]; /* the first name */
+    const char *mark;          /* printed before a name */
+    FILE *list;                /* NULL: names are compared, not printed */
+} completion;
+
+static void add_name(completion *c, const char *name) {
+    if (strncmp(name, c->word, c->n) != 0 || strlen(name) >= sizeof c->first) return;
+    if (c->list) {
+        fprintf(c->list, "%s%s  ", c->mark, name);
+        return;
+    }
+    if (c->n_found++ == 0) {
+        c->common = strlen(name);
+        memcpy(c->first, name, c->common + 1);
+    }
+    while (strncmp(name, c->first, c->common) != 0) c->common--;
+}
+
+static void add_commands(completion *c, const chat_input *in) {
+    c->mark = "/";
+    for (size_t i = 0; in->command(i); i++) add_name(c, in->command(i));
+}
+
+/* Appends what all names have after the word, and a blank after the only one. */
+static void finish_word(const completion *c, text_buffer *rest) {
+    if (c->common > c->n) (void)text_append(rest, c->first + c->n, c->common - c->n, NULL);
+    if (c->n_found == 1) (void)text_append(rest, " ", 1, NULL);
 }
 
 #ifdef CLI_HAVE_LIBEDIT
@@ -85,28 +125,24 @@ static unsigned char on_signal_key(EditLine *edit, int key) {
     return CC_REDISPLAY;
 }
 
-/* Completes the common prefix of the commands that begin with word[n], or lists them. */
 static unsigned char complete_command(EditLine *edit, const char *word, size_t n) {
-    const chat_input *in = input_of(edit);
-    const char *name, *first = NULL;
-    size_t n_found = 0, common = 0;
-    for (size_t i = 0; (name = in->command(i)); i++) {
-        if (strncmp(name, word, n) != 0) continue;
-        if (n_found++ == 0) {
-            first = name;
-            common = strlen(name);
-        }
-        while (strncmp(name, first, common) != 0) common--;
+    completion c = {.word = word, .n = n};
+    add_commands(&c, input_of(edit));
+    if (c.n_found == 0) return CC_ERROR;
+    text_buffer rest = {.data = NULL};
+    finish_word(&c, &rest);
+    unsigned char result = CC_REFRESH;
+    if (rest.used == 0) {
+        fputc('\n', stdout);
+        c.list = stdout;
+        add_commands(&c, input_of(edit));
+        fputc('\n', stdout);
+        result = CC_REDISPLAY;
+    } else if (el_insertstr(edit, rest.data) != 0) {
+        result = CC_ERROR;
     }
-    if (n_found == 0) return CC_ERROR;
-    char rest[CHAT_COMMAND_MAX + 2];
-    snprintf(rest, sizeof rest, "%.*s%s", (int)(common - n), first + n, n_found == 1 ? " " : "");
-    if (*rest) return el_insertstr(edit, rest) == 0 ? CC_REFRESH : CC_ERROR;
-    fputc('\n', stdout);
-    for (size_t i = 0; (name = in->command(i)); i++)
-        if (strncmp(name, word, n) == 0) printf("/%s  ", name);
-    fputc('\n', stdout);
-    return CC_REDISPLAY;
+    text_free(&rest);
+    return result;
 }
 
 static unsigned char on_tab(EditLine *edit, int key) {
@@ -167,6 +203,70 @@ static void remember(chat_input *in, const char *line) {
     history(in->history, &event, H_SAVE, in->path);
     os_files_permit(before);
 }
+#else
+
+/* ---- the console of Windows ------------------------------------------------------------------ */
+
+static void add_files(completion *c, const char *folder) {
+    os_folder *f = os_folder_open(folder);
+    c->mark = "";
+    if (!f) return;
+    for (const char *name; (name = os_folder_next(f));) add_name(c, name);
+    os_folder_close(f);
+}
+
+/* Completes commands, and the files of /save, /load and questions. Elsewhere Tab is a character. */
+static void on_console_tab(void *user, const char *text, size_t n, text_buffer *insert) {
+    chat_input *in = user;
+    static const size_t n_save = sizeof "/save " - 1;
+    const bool is_file = in->question || (n >= n_save && (strncmp(text, "/save ", n_save) == 0 ||
+                                                          strncmp(text, "/load ", n_save) == 0));
+    const bool is_command = n > 0 && *text == '/' && !memchr(text, ' ', n);
+    char folder[FILE_NAME_MAX] = ".";
+    if (!is_file && !is_command) {
+        (void)text_append(insert, "\t", 1, NULL);
+        return;
+    }
+    const char *word = text + (!is_file ? 1 : in->question ? 0 : n_save), *end = text + n;
+    for (const char *at = word; is_file && at < end; at++) {
+        if (*at != '/' && *at != '\\') continue;
+        snprintf(folder, sizeof folder, "%.*s", (int)(at + 1 - word), word);
+        text = at + 1; /* begins the name */
+    }
+    if (is_command || text < word) text = word;
+    completion c = {.word = text, .n = (size_t)(end - text)};
+    for (int turn = 0; turn < 2 && insert->used == 0; turn++) {
+        if (turn > 0) {
+            if (c.n_found == 0) return;
+            c.list = stdout;
+            fputc('\n', stdout);
+        }
+        if (is_command)
+            add_commands(&c, in);
+        else
+            add_files(&c, folder);
+        if (turn == 0)
+            finish_word(&c, insert);
+        else
+            fputc('\n', stdout);
+    }
+}
+
+static int next_key(void *user) {
+    (void)user;
+    return os_key_read();
+}
+
+static pi_status start_edit(chat_input *in, const char *history, pi_error *err) {
+    if (!os_keys_begin()) return PI_OK;
+    os_keys_end();
+    return line_edit_create(&(line_edit_options){.key = next_key,
+                                                 .complete = on_console_tab,
+                                                 .user = in,
+                                                 .screen = stdout,
+                                                 .history = history && *history ? history : NULL},
+                            &in->keys, err);
+}
 #endif
 
 pi_status chat_input_create(const char *history, const char *(*command)(size_t i), chat_input **out,
@@ -177,11 +277,7 @@ pi_status chat_input_create(const char *history, const char *(*command)(size_t i
     in->terminal = os_is_terminal(stdin);
     in->command = command;
     pi_status status = PI_OK;
-#ifdef CLI_HAVE_LIBEDIT
     if (in->terminal && os_is_terminal(stdout)) status = start_edit(in, history, err);
-#else
-    (void)history;
-#endif
     if (status != PI_OK) {
         chat_input_free(in);
         return status;
@@ -197,6 +293,7 @@ void chat_input_free(chat_input *in) {
     if (in->history) history_end(in->history);
     mem_free(in->path);
 #endif
+    line_edit_free(in->keys);
     mem_free(in->line);
     mem_free(in);
 }
@@ -223,6 +320,15 @@ static const char *read_line(chat_input *in, size_t *n) {
         return line;
     }
 #endif
+    if (in->keys) {
+        const char *line;
+        if (!os_keys_begin()) return NULL;
+        line_result result = line_edit_read(in->keys, prompt_text(in), !in->question, &line, n);
+        os_keys_end();
+        in->interrupted = result == LINE_INTERRUPT;
+        in->cleared |= line_edit_was_cleared(in->keys);
+        return line;
+    }
     if (in->terminal) fputs(prompt_text(in), stderr); /* answers may go to a file */
     size_t used = 0;
     for (int c = 0; c != '\n' && (c = os_stdin_get()) != EOF;) {
@@ -294,9 +400,6 @@ bool chat_input_prefill(chat_input *in, const char *text) {
         el_push(in->edit, text);
         return true;
     }
-#else
-    (void)text;
 #endif
-    (void)in;
-    return false;
+    return in->keys && !strchr(text, '\n') && line_edit_prefill(in->keys, text);
 }

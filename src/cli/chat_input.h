@@ -1,6 +1,6 @@
 /* chat_input.h: messages from a terminal, or from lines of standard input. On a terminal, with
- * libedit (if built with it): lines can be edited and have a history, Tab completes commands and
- * the files of /save and /load. */
+ * libedit (if built with it) or on Windows: lines can be edited and have a history, Tab completes
+ * commands and the files of /save and /load. */
 #ifndef CLI_CHAT_INPUT_H
 #define CLI_CHAT_INPUT_H
 
@@ -30,7 +30,7 @@ chat_event chat_input_read(chat_input *in, text_buffer *out);
 chat_event chat_input_ask(chat_input *in, const char *question, text_buffer *out);
 /* Whether Ctrl-C cleared a line while the last message was read. */
 bool chat_input_was_cleared(const chat_input *in);
-/* Puts text on the next line for editing. False without libedit. */
+/* Puts text on the next line for editing. False: this terminal has no line editor. */
 bool chat_input_prefill(chat_input *in, const char *text);
 
 #endif

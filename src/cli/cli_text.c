@@ -219,6 +219,18 @@ void text_write(FILE *out, const char *s, size_t n, bool terminal) {
     if (!terminal) fwrite(s, 1, n, out);
 }
 
+size_t text_put_utf8(uint32_t code, char out[4]) {
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    size_t n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const unsigned char leads[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    for (size_t i = n - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(leads[n] | code);
+    return n;
+}
+
 pi_status text_append(text_buffer *t, const char *s, size_t n, pi_error *err) {
     if (!mem_grow((void **)&t->data, &t->capacity, t->used + n + 1, 1, CLI_TEXT_MAX))
         return error_nomem(err, t->used + n, "text");

@@ -38,6 +38,8 @@ void text_write(FILE *out, const char *s, size_t n, bool terminal);
 /* Appends bytes and a NUL, which is not counted. */
 pi_status text_append(text_buffer *t, const char *s, size_t n, pi_error *err);
 
+/* Writes a code point in UTF-8; returns the number of bytes. */
+size_t text_put_utf8(uint32_t code, char out[4]);
 /* Replaces \n \r \t \\ \' \" \xHH in place and returns the new length; others stay unchanged. */
 size_t text_unescape(char *s, size_t n_bytes);
 /* Writes text on one line, with quotes and unprintable characters as escapes. */

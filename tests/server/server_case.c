@@ -2,6 +2,7 @@
 #include "server_case.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "os_file.h"
 
 pi_model *case_model;
 
@@ -291,4 +294,35 @@ char *http_joined(http_reply *r, const char *path, int index) {
         json_free(doc);
     }
     return all;
+}
+
+/* ---- prompt stores --------------------------------------------------------------------------- */
+
+int store_each_file(const char *folder, void (*act)(const char *path)) {
+    char sub[512], path[1024];
+    const char *name;
+    int n = 0;
+    os_folder *outer = os_folder_open(folder);
+    while (outer && (name = os_folder_next(outer))) {
+        snprintf(sub, sizeof sub, "%s/%s", folder, name);
+        os_folder *inner = os_folder_open(sub);
+        while (inner && (name = os_folder_next(inner))) {
+            snprintf(path, sizeof path, "%s/%s", sub, name);
+            act(path);
+            n++;
+        }
+        os_folder_close(inner);
+    }
+    os_folder_close(outer);
+    return n;
+}
+
+static void remove_file(const char *path) {
+    assert_int_equal(os_path_remove(path), 0);
+}
+
+void store_empty_folder(const char *folder) {
+    int problem = os_folder_create(folder);
+    assert_true(problem == 0 || problem == EEXIST);
+    store_each_file(folder, remove_file);
 }

@@ -73,6 +73,11 @@ const json_node *event_json(http_reply *r, size_t i, const char *path, json_doc 
  * free(). */
 char *http_joined(http_reply *r, const char *path, int index);
 
+/* Calls `act` with the path of each file of a prompt store in `folder`; returns their number. */
+int store_each_file(const char *folder, void (*act)(const char *path));
+/* Creates the folder of a prompt store, or removes its files. */
+void store_empty_folder(const char *folder);
+
 /* Raw sockets. */
 int socket_open(const server_case *c);
 void socket_send(int fd, const char *text);

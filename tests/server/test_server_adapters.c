@@ -212,7 +212,7 @@ static void test_running(void **state) {
 /* Prompt states on the drive belong to their scales. */
 static void test_cache_on_drive(void **state) {
     (void)state;
-    assert_int_equal(system("rm -rf " FOLDER " && mkdir " FOLDER), 0);
+    store_empty_folder(FOLDER);
     c.options.served.store.folder = FOLDER;
     c.options.served.store.max_file_bytes = 1 << 30;
     start(scales_of[0]);
@@ -226,7 +226,7 @@ static void test_cache_on_drive(void **state) {
     http_free(&r);
     case_stop(&c);
     c.options.served.store.folder = NULL;
-    assert_int_equal(system("rm -rf " FOLDER), 0);
+    store_empty_folder(FOLDER);
 }
 
 static void test_props(void **state) {

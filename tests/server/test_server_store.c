@@ -1,6 +1,5 @@
 /* test_server_store.c: the prompt store by itself, compared with sessions that read everything; and
  * conversations that return to a server with one slot. */
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -207,38 +206,8 @@ static void test_no_memory(void **state) {
 
 #define FOLDER TEST_BINARY_DIR "/test_server_store.folder"
 
-/* Calls `act` with the path of each file of the store; returns their number. */
-static int each_file(void (*act)(const char *path)) {
-    char sub[512], path[1024];
-    const char *name;
-    int n = 0;
-    os_folder *outer = os_folder_open(FOLDER);
-    while (outer && (name = os_folder_next(outer))) {
-        snprintf(sub, sizeof sub, "%s/%s", FOLDER, name);
-        os_folder *inner = os_folder_open(sub);
-        while (inner && (name = os_folder_next(inner))) {
-            snprintf(path, sizeof path, "%s/%s", sub, name);
-            act(path);
-            n++;
-        }
-        os_folder_close(inner);
-    }
-    os_folder_close(outer);
-    return n;
-}
-
 static void leave(const char *path) {
     (void)path;
-}
-
-static void remove_file(const char *path) {
-    assert_int_equal(os_path_remove(path), 0);
-}
-
-static void empty_folder(void) {
-    int problem = os_folder_create(FOLDER);
-    assert_true(problem == 0 || problem == EEXIST);
-    each_file(remove_file);
 }
 
 /* Changes the last byte, which belongs to the values. */
@@ -271,7 +240,7 @@ static void test_files(void **state) {
     for (int i = 0; i < 3; i++) {
         const prompt_store_options o = {
             .max_bytes = memory[i], .folder = FOLDER, .max_file_bytes = UINT64_MAX};
-        empty_folder();
+        store_empty_folder(FOLDER);
         prompt_store *store = new_store_with(&o, s);
         prompt_store_save(store, s, tokens, N_TEXT - 1, 0);
         const prompt_store_stats stats = prompt_store_get_stats(store);
@@ -279,7 +248,7 @@ static void test_files(void **state) {
         assert_true(stats.n_bytes <= memory[i]);
         assert_true(stats.n_file_bytes > pi_session_range_bytes(s, N_TEXT - 1));
         prompt_store_free(store);
-        assert_int_equal(each_file(leave), 5);
+        assert_int_equal(store_each_file(FOLDER, leave), 5);
         store = new_store_with(&o, s);
         assert_int_equal(prompt_store_get_stats(store).n_file_bytes, stats.n_file_bytes);
         assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), N_TEXT - 1);
@@ -303,20 +272,20 @@ static void test_bad_files(void **state) {
     make_text(tokens, 0, 0);
     pi_session *s = new_session(), *r = new_session();
     feed(s, tokens, 0, N_TEXT);
-    empty_folder();
+    store_empty_folder(FOLDER);
     prompt_store *store = new_store_with(&o, s);
     prompt_store_save(store, s, tokens, N_TEXT, 0);
-    each_file(damage);
+    store_each_file(FOLDER, damage);
     assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), N_TEXT);
     assert_int_equal(prompt_store_restore(store, r, 0, tokens, N_TEXT, 0), 0);
     assert_true(prompt_store_find(store, tokens, N_TEXT, 0) < N_TEXT);
     prompt_store_save(store, s, tokens, N_TEXT,
                       0); /* what is damaged is not seen before it is read */
     prompt_store_free(store);
-    each_file(cut);
+    store_each_file(FOLDER, cut);
     store = new_store_with(&o, s);
     assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), 0);
-    assert_int_equal(each_file(leave), 0);
+    assert_int_equal(store_each_file(FOLDER, leave), 0);
     prompt_store_save(store, s, tokens, N_TEXT, 0);
     prompt_store_free(store);
     /* Without its first block a text cannot be restored. */
@@ -325,13 +294,13 @@ static void test_bad_files(void **state) {
     snprintf(path, sizeof path, "%s/%016llx/%016llx%016llx", FOLDER,
              (unsigned long long)pi_session_state_id(s), (unsigned long long)first.name.word[0],
              (unsigned long long)first.name.word[1]);
-    remove_file(path);
+    assert_int_equal(os_path_remove(path), 0);
     snprintf(path + strlen(path), 8, ".new");
     cut(path);
     store = new_store_with(&o, s);
     assert_int_equal(prompt_store_find(store, tokens, N_TEXT, 0), 0);
     assert_int_equal(prompt_store_get_stats(store).n_file_bytes, 0);
-    assert_int_equal(each_file(leave), 0);
+    assert_int_equal(store_each_file(FOLDER, leave), 0);
     prompt_store_free(store);
     pi_session_destroy(s);
     pi_session_destroy(r);
@@ -351,7 +320,7 @@ static void test_file_limit(void **state) {
     pi_session *s = new_session();
     prompt_store_options o = {
         .folder = FOLDER, .max_file_bytes = pi_session_range_bytes(s, 3 * N_TEXT) + 3 * 5 * 600};
-    empty_folder();
+    store_empty_folder(FOLDER);
     prompt_store *store = new_store_with(&o, s);
     for (int t = 0; t < TEXTS; t++) {
         make_text(tokens, t, COMMON);
@@ -387,7 +356,7 @@ static void test_recurrent(void **state) {
         run_random_tokens(5, V, tokens, LONG);
         run_tokens(&r, tokens, LONG, 50, want);
         pi_session *s = run_session(&r, LONG), *back = run_session(&r, LONG);
-        empty_folder();
+        store_empty_folder(FOLDER);
         const prompt_store_options in_files = {.folder = FOLDER, .max_file_bytes = UINT64_MAX};
         prompt_store *store = a % 2 ? new_store_with(&in_files, s) : new_store(UINT64_MAX, s);
         run_feed(&r, s, tokens, 150, 50, logits);
@@ -492,7 +461,7 @@ static void test_restart(void **state) {
     server_case c;
     char *before = NULL;
     int64_t cached = 0;
-    empty_folder();
+    store_empty_folder(FOLDER);
     for (int run = 0; run < 2; run++) {
         case_open(&c);
         c.options.served.store = (prompt_store_options){.folder = FOLDER,

@@ -19,6 +19,24 @@ int os_stdin_get(void);
 /* Turns line ends in text[n] that was read from standard input into LF; returns the new length.
  * Shells of Windows write CR and LF. */
 size_t os_stdin_lines(char *text, size_t n);
+/* Keys of standard input, one by one and without echo; Ctrl-C is a key, not a signal. False:
+ * standard input is no console, or the system has none: on other systems libedit reads keys. */
+bool os_keys_begin(void);
+void os_keys_end(void);
+/* Waits for the next key: a code point, where Ctrl and a letter are 1 to 26, or one of these.
+ * Negative: no more. Only after os_keys_begin. */
+enum {
+    OS_KEY_LEFT = 0x110000, /* after the last code point */
+    OS_KEY_RIGHT,
+    OS_KEY_WORD_LEFT, /* with Ctrl */
+    OS_KEY_WORD_RIGHT,
+    OS_KEY_UP,
+    OS_KEY_DOWN,
+    OS_KEY_HOME,
+    OS_KEY_END,
+    OS_KEY_DELETE
+};
+int os_key_read(void);
 /* Whether standard input has bytes that no stream has read yet; waits for them up to `seconds`. */
 bool os_stdin_has_input(double seconds);
 /* Whether the reader of standard output has closed its end. */

@@ -89,6 +89,16 @@ int os_open_address(const char *address) {
     return problem;
 }
 
+bool os_keys_begin(void) {
+    return false;
+}
+
+void os_keys_end(void) {}
+
+int os_key_read(void) {
+    return -1;
+}
+
 void os_stream_lock(FILE *stream) {
     flockfile(stream);
 }

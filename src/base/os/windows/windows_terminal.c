@@ -133,6 +133,71 @@ int os_stdin_get(void) {
     return windows_console_read(h, &byte, 1) ? (unsigned char)byte : EOF;
 }
 
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static DWORD mode_before_keys;
+static struct {
+    int key;
+    unsigned left; /* events of a key that is held down may be one record */
+} repeated;
+
+bool os_keys_begin(void) {
+    HANDLE console = GetStdHandle(STD_INPUT_HANDLE);
+    const DWORD lines = ENABLE_PROCESSED_INPUT | ENABLE_LINE_INPUT | ENABLE_ECHO_INPUT;
+    return GetConsoleMode(console, &mode_before_keys) &&
+           SetConsoleMode(console, mode_before_keys & ~lines);
+}
+
+void os_keys_end(void) {
+    (void)SetConsoleMode(GetStdHandle(STD_INPUT_HANDLE), mode_before_keys);
+}
+
+/* The key of an event; 0: no key, half of a pair, or one that nothing uses. */
+static int key_of(const KEY_EVENT_RECORD *k) {
+    static const struct {
+        WORD code;
+        int key, with_ctrl;
+    } keys[] = {{VK_LEFT, OS_KEY_LEFT, OS_KEY_WORD_LEFT},
+                {VK_RIGHT, OS_KEY_RIGHT, OS_KEY_WORD_RIGHT},
+                {VK_UP, OS_KEY_UP, 0},
+                {VK_DOWN, OS_KEY_DOWN, 0},
+                {VK_HOME, OS_KEY_HOME, 0},
+                {VK_END, OS_KEY_END, 0},
+                {VK_DELETE, OS_KEY_DELETE, 0}};
+    const wchar_t unit = k->uChar.UnicodeChar;
+    /* Releasing Alt ends a character that was typed by its number. */
+    if (!k->bKeyDown && !(k->wVirtualKeyCode == VK_MENU && unit)) return 0;
+    if (IS_HIGH_SURROGATE(unit)) {
+        typed.half = unit;
+        return 0;
+    }
+    if (IS_LOW_SURROGATE(unit)) {
+        int code = 0x10000 + ((typed.half - 0xd800) << 10) + (unit - 0xdc00);
+        bool is_pair = typed.half != 0;
+        typed.half = 0;
+        return is_pair ? code : 0;
+    }
+    if (unit) return unit;
+    bool ctrl = k->dwControlKeyState & (LEFT_CTRL_PRESSED | RIGHT_CTRL_PRESSED);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].code == k->wVirtualKeyCode) return ctrl ? keys[i].with_ctrl : keys[i].key;
+    return 0;
+}
+
+int os_key_read(void) {
+    HANDLE console = GetStdHandle(STD_INPUT_HANDLE);
+    while (repeated.left == 0) {
+        INPUT_RECORD event;
+        DWORD n;
+        if (!ReadConsoleInputW(console, &event, 1, &n) || n == 0) return -1;
+        if (event.EventType != KEY_EVENT) continue;
+        repeated.key = key_of(&event.Event.KeyEvent);
+        repeated.left = repeated.key ? event.Event.KeyEvent.wRepeatCount : 0;
+    }
+    repeated.left--;
+    return repeated.key;
+}
+
 /* Removes events that are no typed characters, such as mouse movements. */
 static bool has_key(HANDLE console) {
     for (;;) {
@@ -225,6 +290,9 @@ bool os_standard_streams_open(void) {
         if (!open_stream(fd)) return false;
     (void)_setmode(_fileno(stdout), _O_BINARY);
     (void)_setmode(_fileno(stderr), _O_BINARY);
+    /* Without a buffer, the C library gives a console one byte at a time, also parts of characters.
+     */
+    if (os_is_terminal(stdout)) (void)setvbuf(stdout, NULL, _IOFBF, BUFSIZ);
     prepare_console();
     return true;
 }
