@@ -28,7 +28,7 @@
         USED("stop", "up to 64 strings"), USED("cache_prompt", ""), USED("timings_per_token", ""), \
         USED("neurons", ""), USED("speculative.n_max", ""),                                        \
         USED("id_slot", "the slot to use if it is free"), USED("grammar", "GBNF"),                 \
-        USED("json_schema", "a schema")
+        USED("json_schema", "a schema"), USED("lora", "must be the scales of /lora-adapters")
 
 /* Of all APIs. */
 #define FOR_ALL                                                                                    \
@@ -101,8 +101,8 @@ static const api_field completions_fields[] = {
         USED("return_tokens", ""), USED("response_fields", "of answers in one piece"),             \
         HARMLESS("t_max_prompt_ms", ""), FOR_ALL, HARMLESS("n_keep", "contexts are not shifted"),  \
         HARMLESS("n_discard", "contexts are not shifted"), REFUSED("min_keep", "1", ""),           \
-        REFUSED("image_data", "", ""), REFUSED("lora", "", "load adapters at the start"),          \
-        REFUSED("post_sampling_probs", "", ""), REFUSED("grammar_lazy", "", "use tools")
+        REFUSED("image_data", "", ""), REFUSED("post_sampling_probs", "", ""),                     \
+        REFUSED("grammar_lazy", "", "use tools")
 
 static const api_field native_fields[] = {
     USED("prompt", "string, token ids, or an array of them"),

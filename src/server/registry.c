@@ -455,6 +455,15 @@ void registry_get_scales(registry *r, int index, float *scales) {
     os_mutex_unlock(&r->lock);
 }
 
+bool registry_has_scales(registry *r, int index, const float *scales) {
+    const entry *e = &r->entries[index];
+    bool same = true;
+    os_mutex_lock(&r->lock);
+    for (int i = 0; i < e->source->n_adapters; i++) same = same && scales[i] == e->applied[i];
+    os_mutex_unlock(&r->lock);
+    return same;
+}
+
 bool registry_set_scales(registry *r, int index, const float *scales) {
     entry *e = &r->entries[index];
     os_mutex_lock(&r->lock);
