@@ -144,6 +144,12 @@ static const api_field ollama_generate_fields[] = {
     REFUSED("context", "", "use /api/chat"),
 };
 
+/* Sampling in /v1/responses and /v1/messages. */
+#define FEW_SAMPLING                                                                               \
+    USED("temperature", ""), USED("top_p", ""), USED("top_k", ""), USED("min_p", ""),              \
+        USED("seed", ""), USED("presence_penalty", ""), USED("frequency_penalty", ""),             \
+        USED("repeat_penalty", ""), USED("logit_bias", "")
+
 static const api_field responses_fields[] = {
     USED("input", ""),
     USED("instructions", ""),
@@ -155,15 +161,7 @@ static const api_field responses_fields[] = {
     USED("reasoning", "effort; summary is harmless"),
     USED("reasoning_budget_tokens", "maximum tokens of reasoning"),
     USED("include", "encrypted reasoning and the like are harmless; logprobs are refused"),
-    USED("temperature", ""),
-    USED("top_p", ""),
-    USED("top_k", ""),
-    USED("min_p", ""),
-    USED("seed", ""),
-    USED("presence_penalty", ""),
-    USED("frequency_penalty", ""),
-    USED("repeat_penalty", ""),
-    USED("logit_bias", ""),
+    FEW_SAMPLING,
     USED("stop", ""),
     USED("cache_prompt", ""),
     USED("chat_template_kwargs", ""),
@@ -201,15 +199,7 @@ static const api_field messages_fields[] = {
     USED("output_config", "format, effort"),
     USED("output_format", "json_schema"),
     USED("max_tokens", ""),
-    USED("temperature", ""),
-    USED("top_p", ""),
-    USED("top_k", ""),
-    USED("min_p", ""),
-    USED("seed", ""),
-    USED("presence_penalty", ""),
-    USED("frequency_penalty", ""),
-    USED("repeat_penalty", ""),
-    USED("logit_bias", ""),
+    FEW_SAMPLING,
     USED("cache_prompt", ""),
     USED("chat_template_kwargs", ""),
     USED("stream", ""),

@@ -214,8 +214,8 @@ static entry *next_above(registry *r) {
     return most > 0 && n_bytes > most && n_loaded > 1 ? best : NULL;
 }
 
-/* A model that nobody uses and whose time is over. *next: when the time of another one
- * is over, clock_seconds; 0: never. */
+/* Returns an unused model whose idle time is over. *next: when the next idle time ends,
+ * clock_seconds; 0: never. */
 static entry *next_expired(registry *r, double *next) {
     const double now = clock_seconds();
     *next = 0;
