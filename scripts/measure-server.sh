@@ -1,6 +1,7 @@
 #!/bin/sh
 # Measures HTTP servers with llama.cpp's API: `powerinfer serve`, and for comparison llama-server.
-# With two programs, runs alternate. Needs python3. Prints one line per measurement.
+# With two programs, runs alternate. Needs python3. Prints one line per measurement. On a busy machine
+# compare the tokens per second of CPU time with -t 1: threads that wait for each other use CPU time.
 #
 #   scripts/measure-server.sh throughput -m MODEL PROGRAM [PROGRAM]  # tokens/s of 1..32 clients
 #   scripts/measure-server.sh long -m MODEL PROGRAM [PROGRAM]     # 16 clients, and a long prompt
@@ -67,6 +68,11 @@ class Server:
         meta = json.loads(connection.getresponse().read())["data"][0].get("meta") or {}
         return meta.get("n_vocab", 1000)
 
+    def cpu_seconds(self):
+        with open(f"/proc/{self.process.pid}/stat") as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self):
         self.process.terminate()
         self.process.wait()
@@ -124,12 +130,16 @@ def throughput(program, run, results):
                     own = tokens(server, 8 if shared else o.prompt, base + 7919 * (i + 100 * k + 1))
                     firsts.append(server.ask(common + own, o.tokens))
 
-            start = time.monotonic()
+            start, cpu = time.monotonic(), server.cpu_seconds()
             in_threads([lambda i=i: job(i) for i in range(n)])
             rate = n * rounds * o.tokens / (time.monotonic() - start)
-            results.setdefault((program, n, shared), []).append(rate)
-            print(f"{server.name}\trun {run}\t{n} clients\t{'shared' if shared else 'separate'} "
-                  f"prompts\t{rate:.1f} tokens/s\tfirst token {at(firsts, 0.5):.3f} s", flush=True)
+            cpu_rate = n * rounds * o.tokens / (server.cpu_seconds() - cpu)
+            name = "shared" if shared else "separate"
+            results.setdefault((program, n, name), []).append(rate)
+            results.setdefault((program, n, name, "CPU"), []).append(cpu_rate)
+            print(f"{server.name}\trun {run}\t{n} clients\t{name} prompts\t{rate:.1f} tokens/s\t"
+                  f"{cpu_rate:.1f} per second of CPU time\tfirst token {at(firsts, 0.5):.3f} s",
+                  flush=True)
     server.stop()
 
 

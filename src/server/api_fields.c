@@ -28,7 +28,7 @@
         USED("stop", "up to 64 strings"), USED("cache_prompt", ""), USED("timings_per_token", ""), \
         USED("neurons", ""), USED("speculative.n_max", ""),                                        \
         USED("id_slot", "the slot to use if it is free"), USED("grammar", "GBNF"),                 \
-        USED("json_schema", "a schema")
+        USED("json_schema", "a schema"), USED("lora", "must be the scales of /lora-adapters")
 
 /* Of all APIs. */
 #define FOR_ALL                                                                                    \
@@ -101,8 +101,8 @@ static const api_field completions_fields[] = {
         USED("return_tokens", ""), USED("response_fields", "of answers in one piece"),             \
         HARMLESS("t_max_prompt_ms", ""), FOR_ALL, HARMLESS("n_keep", "contexts are not shifted"),  \
         HARMLESS("n_discard", "contexts are not shifted"), REFUSED("min_keep", "1", ""),           \
-        REFUSED("image_data", "", ""), REFUSED("lora", "", "load adapters at the start"),          \
-        REFUSED("post_sampling_probs", "", ""), REFUSED("grammar_lazy", "", "use tools")
+        REFUSED("image_data", "", ""), REFUSED("post_sampling_probs", "", ""),                     \
+        REFUSED("grammar_lazy", "", "use tools")
 
 static const api_field native_fields[] = {
     USED("prompt", "string, token ids, or an array of them"),
@@ -144,6 +144,12 @@ static const api_field ollama_generate_fields[] = {
     REFUSED("context", "", "use /api/chat"),
 };
 
+/* Sampling in /v1/responses and /v1/messages. */
+#define FEW_SAMPLING                                                                               \
+    USED("temperature", ""), USED("top_p", ""), USED("top_k", ""), USED("min_p", ""),              \
+        USED("seed", ""), USED("presence_penalty", ""), USED("frequency_penalty", ""),             \
+        USED("repeat_penalty", ""), USED("logit_bias", "")
+
 static const api_field responses_fields[] = {
     USED("input", ""),
     USED("instructions", ""),
@@ -155,15 +161,7 @@ static const api_field responses_fields[] = {
     USED("reasoning", "effort; summary is harmless"),
     USED("reasoning_budget_tokens", "maximum tokens of reasoning"),
     USED("include", "encrypted reasoning and the like are harmless; logprobs are refused"),
-    USED("temperature", ""),
-    USED("top_p", ""),
-    USED("top_k", ""),
-    USED("min_p", ""),
-    USED("seed", ""),
-    USED("presence_penalty", ""),
-    USED("frequency_penalty", ""),
-    USED("repeat_penalty", ""),
-    USED("logit_bias", ""),
+    FEW_SAMPLING,
     USED("stop", ""),
     USED("cache_prompt", ""),
     USED("chat_template_kwargs", ""),
@@ -201,15 +199,7 @@ static const api_field messages_fields[] = {
     USED("output_config", "format, effort"),
     USED("output_format", "json_schema"),
     USED("max_tokens", ""),
-    USED("temperature", ""),
-    USED("top_p", ""),
-    USED("top_k", ""),
-    USED("min_p", ""),
-    USED("seed", ""),
-    USED("presence_penalty", ""),
-    USED("frequency_penalty", ""),
-    USED("repeat_penalty", ""),
-    USED("logit_bias", ""),
+    FEW_SAMPLING,
     USED("cache_prompt", ""),
     USED("chat_template_kwargs", ""),
     USED("stream", ""),

@@ -249,7 +249,7 @@ call_usage call_get_usage(const server_call *c) {
     return u;
 }
 
-/* Notes for the log what the request has used so far. */
+/* Records the usage of the request so far, for the log. */
 static void record(server_call *c) {
     request_record *r = &c->exchange->record;
     const call_usage u = call_get_usage(c);

@@ -236,11 +236,6 @@ static void put_done(const answer_choice *k, json_writer *w) {
     json_put_int(w, "eval_duration", nanoseconds(t->last_token - t->first_token));
 }
 
-static void put_logprobs(const server_call *c, const answer_choice *k, json_writer *w,
-                         size_t first) {
-    if (c->params.n_top >= 0) openai_put_logprobs(c, k, w, "logprobs", first);
-}
-
 /* Writes the part of a text from byte `first` on; `always`: even if it is empty. */
 static void put_rest(json_writer *w, const char *key, const bytes *text, size_t first,
                      bool always) {
@@ -287,7 +282,7 @@ static void put_growth(const server_call *c, const answer_choice *k, json_writer
         put_message_calls(k, w, k->sent_calls);
         json_end_object(w);
     }
-    put_logprobs(c, k, w, k->sent_tokens);
+    if (c->params.n_top >= 0) openai_put_logprobs(c, k, w, "logprobs", k->sent_tokens);
 }
 
 static void ollama_delta(server_call *c, answer_choice *k) {

@@ -48,6 +48,8 @@ enum MHD_Result route_props(exchange *x);
 enum MHD_Result route_props_change(exchange *x);
 enum MHD_Result route_adapters(exchange *x); /* in route_adapters.c */
 enum MHD_Result route_adapters_change(exchange *x);
+/* Checks the field `lora` of a request: only the scales of the loaded model are supported. */
+pi_status adapters_check(exchange *x, const json_node *body, pi_error *err);
 enum MHD_Result route_slots(exchange *x);
 enum MHD_Result route_slot_action(exchange *x); /* in route_slots.c */
 enum MHD_Result route_metrics(exchange *x);

@@ -270,7 +270,7 @@ static void grow(model_text *m, const char *json, size_t n) {
     }
 }
 
-/* Reads truncated calls, whose JSON s[n] begins with. False: there is no call. */
+/* Reads the calls of truncated JSON in s[n]. False: there is no call. */
 static bool add_cut(model_text *m, const char *s, size_t n) {
     size_t at = n > 0 && *s == '[', extent = 0;
     bool any = false;

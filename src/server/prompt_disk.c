@@ -180,7 +180,7 @@ static bool list_file(const prompt_disk *d, const char *name, listed *out) {
            same_name(h.block.name, prompt_block_name(h.block.parent, h.block.tokens, h.block.n));
 }
 
-/* Whether a name is one that this program gives. */
+/* Whether this program made a file with this name. */
 static bool is_own(const char *name) {
     const size_t n = strspn(name, "0123456789abcdef");
     return n == NAME_CHARS && (name[n] == 0 || strcmp(name + n, ".new") == 0);

@@ -117,7 +117,7 @@ static bool begins(const node *d, const int32_t *tokens, int32_t n, int owner) {
            memcmp(d->block.tokens, tokens, (size_t)d->block.n * sizeof *tokens) == 0;
 }
 
-/* Returns the longest child whose tokens begin `tokens`; NULL: none. */
+/* Returns the longest child whose tokens are a prefix of `tokens`; NULL: none. */
 static node *find_child(const node *d, const int32_t *tokens, int32_t n, int owner) {
     node *best = NULL;
     for (node *c = d->children; c; c = c->next)
@@ -304,8 +304,8 @@ void prompt_store_save(prompt_store *s, const pi_session *session, const int32_t
 
 /* ---- restoring ------------------------------------------------------------------------------- */
 
-/* Returns the last node of the longest prefix that can be restored, whose length is *length. NULL:
- * none. */
+/* Returns the last node of the longest prefix that can be restored; NULL: none. *length: tokens of
+ * the prefix. */
 static node *find_last(prompt_store *s, const int32_t *tokens, int32_t n, int owner,
                        int32_t *length) {
     node *best = NULL;
@@ -334,13 +334,6 @@ int32_t prompt_store_find(prompt_store *s, const int32_t *tokens, int32_t n, int
     return length;
 }
 
-/* Reads a node's file; free *rows and *recurrent with mem_free. */
-static bool read_file(const prompt_store *s, const node *d, void **rows, void **recurrent) {
-    *rows = mem_alloc((size_t)d->block.n_rows);
-    *recurrent = mem_alloc((size_t)d->block.n_recurrent);
-    return *rows && *recurrent && prompt_disk_read(s->disk, &d->block, *rows, *recurrent);
-}
-
 /* The pieces of a restored prefix. */
 typedef struct pieces {
     pi_session_range *ranges; /* [n] */
@@ -366,8 +359,10 @@ static bool collect(prompt_store *s, node *last, pieces *p) {
     for (int32_t i = p->n - 1; i >= 0; i--, d = d->parent) {
         const bool lacks_state = d == last && s->state_bytes && !d->recurrent;
         if (!d->rows || lacks_state) {
-            void *recurrent = NULL;
-            const bool good = read_file(s, d, &p->read[i], &recurrent);
+            p->read[i] = mem_alloc((size_t)d->block.n_rows);
+            void *recurrent = mem_alloc((size_t)d->block.n_recurrent);
+            const bool good = p->read[i] && recurrent &&
+                              prompt_disk_read(s->disk, &d->block, p->read[i], recurrent);
             if (lacks_state)
                 p->recurrent = recurrent;
             else

@@ -33,8 +33,8 @@ void prompt_store_free(prompt_store *s); /* keeps the files; accepts NULL */
 /* Returns the length of the longest prefix of `tokens` [n] that the store has for this owner, and
  * makes it the most recently used. With a folder all texts have one owner. */
 int32_t prompt_store_find(prompt_store *s, const int32_t *tokens, int32_t n, int owner);
-/* Saves what a session has of `tokens` [n], its text. Without memory the store saves less; a
- * text that needs more than half of the store is not saved. */
+/* Saves the states of a session for its text `tokens` [n]. If memory runs out, the store saves a
+ * shorter prefix; a text that needs more than half of the store is not saved. */
 void prompt_store_save(prompt_store *s, const pi_session *session, const int32_t *tokens, int32_t n,
                        int owner);
 /* n: the result of prompt_store_find for these tokens. The session already holds the first `have`

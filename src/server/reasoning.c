@@ -38,8 +38,8 @@ int32_t reasoning_forced(const reasoning_watch *r) {
     return whole || r->n >= (int64_t)r->budget + SLACK ? r->end[0] : -1;
 }
 
-/* Looks for the next mark in the tail; what is before it is of no use any more. True: call again.
- */
+/* Finds the next mark in the tail, drops the text up to its end, and changes the state. True: call
+ * again. */
 static bool step(reasoning_watch *r) {
     const char *found = NULL, *mark = NULL;
     size_t used = 0;

@@ -214,8 +214,8 @@ static entry *next_above(registry *r) {
     return most > 0 && n_bytes > most && n_loaded > 1 ? best : NULL;
 }
 
-/* A model that nobody uses and whose time is over. *next: when the time of another one
- * is over, clock_seconds; 0: never. */
+/* Returns an unused model whose idle time is over. *next: when the next idle time ends,
+ * clock_seconds; 0: never. */
 static entry *next_expired(registry *r, double *next) {
     const double now = clock_seconds();
     *next = 0;
@@ -453,6 +453,15 @@ void registry_get_scales(registry *r, int index, float *scales) {
     os_mutex_lock(&r->lock);
     memcpy(scales, e->scales, (size_t)e->source->n_adapters * sizeof *scales);
     os_mutex_unlock(&r->lock);
+}
+
+bool registry_has_scales(registry *r, int index, const float *scales) {
+    const entry *e = &r->entries[index];
+    bool same = true;
+    os_mutex_lock(&r->lock);
+    for (int i = 0; i < e->source->n_adapters; i++) same = same && scales[i] == e->applied[i];
+    os_mutex_unlock(&r->lock);
+    return same;
 }
 
 bool registry_set_scales(registry *r, int index, const float *scales) {

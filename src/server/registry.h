@@ -63,6 +63,8 @@ bool registry_unload(registry *r, int index);
  * whether the model has to be loaded again. */
 void registry_get_scales(registry *r, int index, float *scales);
 bool registry_set_scales(registry *r, int index, const float *scales);
+/* Whether the loaded model, to which the caller holds a reference, has these scales. */
+bool registry_has_scales(registry *r, int index, const float *scales);
 
 typedef enum model_state {
     MODEL_UNLOADED,

@@ -34,22 +34,39 @@ enum MHD_Result route_adapters(exchange *x) {
 }
 
 /* Reads [{"id", "scale"}, ...]; adapters that are not listed get 0. scales: [n] zeroed. */
-static pi_status read_scales(const json_node *list, size_t n, float *scales, pi_error *err) {
+static pi_status read_scales(const json_node *list, const char *name, size_t n, float *scales,
+                             pi_error *err) {
     if (json_kind_of(list) != JSON_ARRAY)
-        return error_set(err, PI_ERR_ARG, "request: must be an array of {\"id\", \"scale\"}");
+        return error_set(err, PI_ERR_ARG, "%s: must be an array of {\"id\", \"scale\"}", name);
     for (size_t i = 0; i < json_count(list); i++) {
         int64_t id = -1;
         double scale = NAN;
         if (!json_as_int(json_get(json_at(list, i), "id"), &id) || id < 0 || id >= (int64_t)n)
-            return error_set(err, PI_ERR_ARG, "[%zu].id: must be the number of an adapter, of %zu",
-                             i, n);
+            return error_set(err, PI_ERR_ARG,
+                             "%s[%zu].id: must be the number of an adapter, of %zu", name, i, n);
         if (!json_as_double(json_get(json_at(list, i), "scale"), &scale) ||
             !(fabs(scale) <= MAX_SCALE))
-            return error_set(err, PI_ERR_ARG, "[%zu].scale: must be a number from -%d to %d", i,
-                             (int)MAX_SCALE, (int)MAX_SCALE);
+            return error_set(err, PI_ERR_ARG, "%s[%zu].scale: must be a number from -%d to %d",
+                             name, i, (int)MAX_SCALE, (int)MAX_SCALE);
         scales[id] = (float)scale;
     }
     return PI_OK;
+}
+
+pi_status adapters_check(exchange *x, const json_node *body, pi_error *err) {
+    const size_t n = (size_t)registry_model(x->server->registry, x->model)->n_adapters;
+    const json_node *list = json_get(body, "lora");
+    if (json_kind_of(list) == JSON_NULL) return PI_OK;
+    float *scales = mem_calloc(n + 1, sizeof *scales);
+    if (!scales) return error_nomem(err, n * sizeof *scales, "lora");
+    pi_status status = read_scales(list, "lora", n, scales, err);
+    if (status == PI_OK && !registry_has_scales(x->server->registry, x->model, scales))
+        status = error_set(err, PI_ERR_UNSUPPORTED,
+                           "lora: other scales than the server's are not supported: adapters are "
+                           "merged into the weights; change the scales of all requests with POST "
+                           "/lora-adapters");
+    mem_free(scales);
+    return status;
 }
 
 enum MHD_Result route_adapters_change(exchange *x) {
@@ -62,7 +79,7 @@ enum MHD_Result route_adapters_change(exchange *x) {
     if (!scales) return http_reply_error(x, 500, "out of memory");
     pi_status status = json_parse(x->body.data ? x->body.data : "", x->body.used, "request",
                                   &x->doc, &err);
-    if (status == PI_OK) status = read_scales(json_root(x->doc), n, scales, &err);
+    if (status == PI_OK) status = read_scales(json_root(x->doc), "request", n, scales, &err);
     http_release_model(x); /* the model must be free to leave */
     const bool again = status == PI_OK && n > 0 &&
                        registry_set_scales(x->server->registry, x->model, scales);

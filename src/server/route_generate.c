@@ -19,6 +19,8 @@ static pi_status read_params(exchange *x, const json_node *body, const char *con
                              params *p, pi_error *err) {
     const served_options *o = &x->served->options;
     const pi_sampler_options sampling = served_sampling(x->served);
+    const pi_status status = adapters_check(x, body, err);
+    if (status != PI_OK) return status;
     return params_read(p, body, &sampling, o->max_tokens, !o->evaluates_all, limit_names, o->model,
                        err);
 }

@@ -260,12 +260,6 @@ static void put_all(metrics *m, bool draining, const histogram *request_seconds)
     put_histogram(m, duration, "", request_seconds);
 }
 
-/* Writes model="NAME"; names that need escapes or do not fit are cut. */
-static void write_label(const char *name, char *buf, size_t n_buf) {
-    const size_t n = strcspn(name, "\"\\\n");
-    snprintf(buf, n_buf, "model=\"%.*s\"", n < 200 ? (int)n : 200, name);
-}
-
 enum MHD_Result route_metrics(exchange *x) {
     server *s = x->server;
     const int n = registry_count(s->registry);
@@ -278,8 +272,12 @@ enum MHD_Result route_metrics(exchange *x) {
         if (!served) continue;
         scheduler_get_stats(served->scheduler, &model->stats);
         model->grammars = grammar_cache_get_stats(&served->grammars);
-        if (s->options.routes)
-            write_label(registry_model(s->registry, i)->name, model->label, sizeof model->label);
+        if (s->options.routes) { /* names that need escapes or do not fit are cut */
+            const char *name = registry_model(s->registry, i)->name;
+            const size_t n_name = strcspn(name, "\"\\\n");
+            snprintf(model->label, sizeof model->label, "model=\"%.*s\"",
+                     n_name < 200 ? (int)n_name : 200, name);
+        }
         registry_release(s->registry, served);
         m.n++;
     }

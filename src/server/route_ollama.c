@@ -9,7 +9,7 @@
 #include "powerinfer_metadata.h"
 #include "sha256.h"
 
-/* The version of Ollama whose API this is: clients check it before they use newer fields. */
+/* Ollama's version with this API; clients check it before they use newer fields. */
 static const char api_version[] = "0.12.0";
 
 void ollama_put_time(json_writer *w, const char *key, int64_t unix_seconds) {

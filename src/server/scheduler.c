@@ -264,8 +264,8 @@ static int find_prompts(scheduler *s, slot **found) {
     }
 }
 
-/* Moves the slot that started first to the front: where a step has too few tokens for all prompts,
- * new short prompts do not hold it forever. */
+/* Moves the slot that started first to the front, so that short prompts which arrive later cannot
+ * delay it forever when a step has too few tokens for all prompts. */
 static void oldest_first(slot **prompts, int n) {
     int oldest = 0;
     for (int i = 1; i < n; i++)

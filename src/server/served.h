@@ -19,7 +19,7 @@ typedef struct served_model {
     struct encoder *encoder; /* NULL: the model generates text */
     prompt_maker prompts;
     tool_style tools;
-    int32_t *marks; /* [n_marks] control tokens whose texts answers are parsed by, ascending */
+    int32_t *marks; /* [n_marks] control tokens that stay in the text for parsing, ascending */
     size_t n_marks;
     grammar_cache grammars;
     os_mutex sampling_lock; /* of options.sampling, which POST /props changes */

@@ -11,8 +11,9 @@ done
 rm -rf "$folder"
 mkdir -p "$folder"
 cd "$folder"
-servers=
-trap 'touch stop; for s in $servers; do kill -9 $s 2>/dev/null || :; done' EXIT
+servers= proxy=
+# nginx ends its workers only on SIGTERM
+trap 'touch stop; [ -z "$proxy" ] || kill $proxy 2>/dev/null || :; for s in $servers; do kill -9 $s 2>/dev/null || :; done' EXIT
 
 fail() {
     echo "FAILED: $1"
@@ -21,8 +22,8 @@ fail() {
 }
 
 # ---- replicas and nginx -------------------------------------------------------------------------
-start_replica() { # number
-    "$program" serve --port 0 -np 8 -c 32768 -t 1 --temp 0 --chat-template chatml --drain 100 \
+start_replica() { # number [port]
+    "$program" serve --port "${2:-0}" -np 8 -c 32768 -t 1 --temp 0 --chat-template chatml --drain 100 \
         >address.$1 2>messages.$1 &
     eval "replica$1=$!"
     servers="$servers $!"
@@ -72,7 +73,6 @@ for try in 18080 28080 38080 48080; do # the first free port
     [ -z "$front" ] || break
 done
 [ -n "$front" ] || { cat nginx.err; fail "nginx does not start"; }
-servers="$servers $proxy"
 site=http://127.0.0.1:$front
 
 metric() { # port name
@@ -98,6 +98,41 @@ for session in red green blue; do
     echo $before $after | awk '{ for (i = 1; i <= 3; i++) if ($(i + 3) == $i + 6) n++; exit n != 1 }' ||
         fail "session $session: requests per replica were $before, then $after"
 done
+
+# ---- a request that makes replicas crash --------------------------------------------------------
+# The replica that computes the request is killed, twice: the request ends, and one replica is left.
+crashing() { # the number of the replica that computes
+    for _ in $(seq 300); do
+        for i in $alive; do
+            eval "port=\$port$i"
+            [ "$(metric "$port" requests_processing)" = 0 ] || { echo "$i"; return; }
+        done
+        sleep 0.02
+    done
+}
+curl -s -o crashed -w '%{http_code}' -H "X-Session: crash" \
+    -d '{"prompt":"Once","n_predict":3900,"ignore_eos":true}' "$site/completion" >crashed.code &
+crash=$!
+alive="1 2 3"
+for _ in 1 2; do
+    victim=$(crashing)
+    [ -n "$victim" ] || fail "no replica computes the request: $(cat crashed.code; head -c 300 crashed)"
+    eval "kill -9 \$replica$victim"
+    alive=$(echo "$alive" | tr -d "$victim")
+done
+wait $crash || fail "curl of the request that crashes replicas"
+[ "$(cat crashed.code)" = 503 ] || fail "a request that crashed two replicas: $(cat crashed.code; head -c 300 crashed)"
+[ "$(metric "$(eval "echo \$port$(echo $alive)")" requests_total)" != "" ] || fail "the third replica crashed"
+for _ in 1 2 3 4 5 6; do
+    curl -s -f -o out -d "$short" "$site/v1/completions" || fail "a request to the third replica"
+done
+for i in 1 2 3; do
+    eval "port=\$port$i"
+    case " $alive " in *" $i "*) continue ;; esac
+    start_replica $i "$port"
+done
+for i in 1 2 3; do find_port $i; done
+sleep 3 # nginx tries the replicas again
 
 # ---- 32 clients ---------------------------------------------------------------------------------
 # A client writes one line per request: good; cut: the answer had begun; lost.
@@ -170,8 +205,13 @@ for c in $clients; do wait "$c"; done
 [ "$(count lost)" = 0 ] || { grep -h lost log.*; fail "lost requests"; }
 [ "$(count cut)" = "$cut" ] || fail "draining cut $(($(count cut) - cut)) answers"
 [ "$cut" -le 32 ] || fail "the killed replica cut $cut answers"
-kill "$proxy"
 kill "$replica3"
 wait "$replica3" || fail "the last replica ended with $?"
+for _ in 1 2; do # the first request finds that no replica answers, the second one knows it
+    curl -s -D headers -o out -d "$short" "$site/v1/completions" || :
+    grep -q '^HTTP/1.1 503' headers && grep -qi '^retry-after: ' headers && grep -q '"code":503' out ||
+        fail "without replicas: $(cat headers out)"
+done
+kill "$proxy"
 servers=
 echo "$(count good) answers, $cut cut by the kill, none lost"

@@ -172,6 +172,42 @@ static void test_scales(void **state) {
     case_stop(&c);
 }
 
+/* `lora` of a request may only name the scales that the model has. */
+static void test_field(void **state) {
+    static const char *const routes[] = {"/completion", "/v1/completions", "/v1/chat/completions"};
+    static const char *const same[] = {"null", "[{\"id\":0,\"scale\":1}]",
+                                       "[{\"id\":1,\"scale\":0},{\"id\":0,\"scale\":1}]"};
+    static const char *const other[] = {"[]",
+                                        "[{\"id\":0,\"scale\":0.5}]",
+                                        "[{\"id\":0,\"scale\":1},{\"id\":1,\"scale\":1}]",
+                                        "[{\"id\":2,\"scale\":1}]",
+                                        "[{\"id\":0}]",
+                                        "7"};
+    static const char form[] = "{\"prompt\":\"Once\"," HELLO ",\"max_tokens\":1,\"lora\":%s}";
+    char body[512];
+    (void)state;
+    start(scales_of[1]);
+    for (size_t k = 0; k < sizeof routes / sizeof *routes; k++) {
+        for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+            snprintf(body, sizeof body, form, same[i]);
+            http_reply r = http_post(&c, routes[k], body);
+            if (r.status != 200) fail_msg("%s %s: %s", routes[k], body, r.body);
+            http_free(&r);
+        }
+        for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+            snprintf(body, sizeof body, form, other[i]);
+            http_refused(&c, routes[k], body, 400);
+        }
+    }
+    set_scales("[]");
+    snprintf(body, sizeof body, form, "[]");
+    http_reply r = http_post(&c, "/completion", body);
+    assert_int_equal(r.status, 200);
+    http_free(&r);
+    http_refused(&c, "/completion", "{\"prompt\":\"Once\",\"lora\":[{\"id\":0,\"scale\":1}]}", 400);
+    case_stop(&c);
+}
+
 /* A running answer ends with its scales; a request that comes meanwhile has the new ones. */
 static void test_running(void **state) {
     static const char body[] = "{\"prompt\":\"Once\",\"ignore_eos\":true,\"stream\":true,"
@@ -265,9 +301,8 @@ static void test_props(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scales),
-        cmocka_unit_test(test_running),
-        cmocka_unit_test(test_cache_on_drive),
+        cmocka_unit_test(test_scales),  cmocka_unit_test(test_field),
+        cmocka_unit_test(test_running), cmocka_unit_test(test_cache_on_drive),
         cmocka_unit_test(test_props),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

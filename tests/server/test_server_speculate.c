@@ -173,6 +173,53 @@ static void test_draft_model(void **state) {
     check(false, true);
 }
 
+/* A budget of reasoning that ends within a draft: the answers of a server without drafts. */
+static void test_reasoning_budget(void **state) {
+    static const char source[] = "{{ messages[0].content }}<think>";
+    enum { N_BUDGETS = 8 };
+    char *expected[N_BUDGETS], body[512];
+    const char *name = c.options.served.template_name;
+    int64_t accepted = 0;
+    (void)state;
+    c.options.served.template_name = NULL;
+    c.options.served.template_source = source;
+    c.options.served.n_template = strlen(source);
+    for (int drafts = 0; drafts < 2; drafts++) {
+        if (drafts)
+            start(false, true);
+        else
+            case_start(&c);
+        for (int i = 0; i < N_BUDGETS; i++) {
+            snprintf(
+                body, sizeof body,
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"the cat, the cat, the cat, the\""
+                "}],\"max_tokens\":24,\"ignore_eos\":true,\"cache_prompt\":false,\"logprobs\":true,"
+                "\"reasoning_budget_tokens\":%d}",
+                i);
+            http_reply r = http_post(&c, "/v1/chat/completions", body);
+            char *choices = choices_of(&r);
+            assert_int_equal(http_int(&r, "usage.completion_tokens_details.reasoning_tokens"), i);
+            assert_true(strlen(http_text(&r, "choices.0.message.content")) > 0);
+            if (drafts) {
+                assert_string_equal(choices, expected[i]);
+                accepted += http_int(&r, "timings.draft_n_accepted");
+                free(expected[i]);
+                free(choices);
+            } else {
+                expected[i] = choices;
+            }
+            http_free(&r);
+        }
+        if (drafts)
+            stop();
+        else
+            case_stop(&c);
+    }
+    assert_true(accepted > N_BUDGETS); /* the draft model is the model itself */
+    c.options.served.template_name = name;
+    c.options.served.template_source = NULL;
+}
+
 /* timings, a stream with several tokens at once, and the request's own limit. */
 static void test_what_is_said(void **state) {
     (void)state;
@@ -261,8 +308,8 @@ static void test_recurrent(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lookup), cmocka_unit_test(test_draft_model),
-        cmocka_unit_test(test_small_batches), cmocka_unit_test(test_recurrent),
-        cmocka_unit_test(test_what_is_said)};
+        cmocka_unit_test(test_lookup),           cmocka_unit_test(test_draft_model),
+        cmocka_unit_test(test_small_batches),    cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_reasoning_budget), cmocka_unit_test(test_what_is_said)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
