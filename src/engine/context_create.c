@@ -90,12 +90,12 @@ static uint64_t session_bytes(const engine_context *c) {
             !plan_holds_cache(p->model, p->first_layer, p->end_layer, i) ||
             !kv_layer_rows(c->cpu.model, i, c->cpu.type_k, c->cpu.type_v, &l))
             continue;
-        n += kv_layer_bytes(&l);
+        n += kv_layer_bytes(&l, c->options.n_positions);
     }
     int64_t n_rows;
     size_t n_features = session_features_bytes(c->cpu.plan, c->options.n_positions, c->n_batch,
                                                &n_rows);
-    return n * (uint64_t)c->options.n_positions + scores.n_bytes + n_features +
+    return n + scores.n_bytes + n_features +
            n_bounds * (bounds.n_bytes / (uint64_t)c->cpu.model->hp.n_layer) +
            (uint64_t)c->cpu.plan->n_state * sizeof(float);
 }

@@ -53,6 +53,8 @@ static void layout_index(const engine_context *c, scratch_layout *cv, thread_scr
 
 static void layout_latent(const engine_context *c, scratch_layout *cv, latent_scratch *t) {
     const model_hparams *hp = &c->cpu.model->hp;
+    if (hp->joint_kv)
+        t->rows = scratch_take(cv, LATENT_BLOCK * (size_t)hp->head_dim, sizeof(float));
     if (hp->n_latent == 0) return;
     size_t n_batch = (size_t)c->n_batch, act = 0;
     size_t line = MEM_CACHE_LINE / sizeof(float), row = (size_t)(hp->n_latent + hp->n_rot);

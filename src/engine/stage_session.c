@@ -79,7 +79,7 @@ static pi_status get(const pi_session *s, int layer, int64_t first, int64_t n, v
     pi_status status = stage_tell(c, &command, NULL, 0, err);
     if (status == PI_OK) status = stage_wait_reply(c, rank, err);
     if (status != PI_OK) return status;
-    size_t n_bytes = (size_t)n * kv_layer_bytes(&s->kv.layers[layer]);
+    size_t n_bytes = kv_layer_bytes(&s->kv.layers[layer], n);
     return cluster_receive_bulk(c->stage->cluster, rank, to, n_bytes, err);
 }
 
@@ -92,7 +92,7 @@ static pi_status put(pi_session *s, int layer, int64_t first, int64_t n, const v
                      int64_t n_stored, pi_error *err) {
     engine_context *c = s->context;
     const stage_command command = {.op = STAGE_PUT, .a = {s->number, layer, first, n, n_stored}};
-    size_t n_bytes = (size_t)n_stored * kv_layer_bytes(&s->kv.layers[layer]);
+    size_t n_bytes = kv_layer_bytes(&s->kv.layers[layer], n_stored);
     pi_status status = stage_tell(c, &command, NULL, 0, err);
     for (int rank = 1; rank < c->stage->n_ranks && status == PI_OK; rank++)
         if (rank_holds(c, rank, layer))
@@ -208,7 +208,7 @@ static pi_status answer_get(engine_context *c, const stage_command *k, pi_sessio
                             pi_error *err) {
     const bool of_layer = k->op == STAGE_GET;
     if (of_layer && !plan_owns(c->cpu.plan, (int)k->a[1])) return PI_OK; /* another rank answers */
-    size_t n = of_layer ? (size_t)k->a[3] * kv_layer_bytes(&s->kv.layers[k->a[1]])
+    size_t n = of_layer ? kv_layer_bytes(&s->kv.layers[k->a[1]], k->a[3])
                         : (size_t)c->cpu.plan->n_own_state * sizeof(float);
     pi_error why;
     void *bytes = mem_alloc(n + 1);
@@ -229,7 +229,7 @@ static pi_status answer_put(engine_context *c, const stage_command *k, pi_sessio
     size_t n = (size_t)c->cpu.plan->n_own_state * sizeof(float);
     if (of_layer) {
         const kv_layer *l = &s->kv.layers[k->a[1]];
-        n = l->held ? (size_t)k->a[4] * kv_layer_bytes(l) : 0;
+        n = l->held ? kv_layer_bytes(l, k->a[4]) : 0;
     } else if (k->a[2] == 0) {
         n = 0;
     }

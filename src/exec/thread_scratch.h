@@ -28,7 +28,8 @@ enum { LATENT_BLOCK = 128 };
  * or of a value, the larger. */
 typedef struct latent_scratch {
     int64_t row_stride, head_dim; /* floats; row_stride: of a cached row, whole cache lines */
-    float *rows;                  /* [LATENT_BLOCK][row_stride] as floats */
+    float *rows;                  /* [LATENT_BLOCK][row_stride] as floats; also gathered rows of the
+                                     cache, where attention reads selected ones */
     float *k, *v;                 /* [LATENT_BLOCK][head_dim] */
     void *act;                    /* latent vectors, quantized */
     float *q, *acc;               /* [n_batch][head_dim] */

@@ -667,7 +667,8 @@ enum { GPU_CHOICE_WORDS = 2, GPU_MAX_EXPERTS = 1024 };
 typedef enum gpu_gating {
     GPU_GATING_SOFTMAX = 1,
     GPU_GATING_SIGMOID,
-    GPU_GATING_SOFTMAX_CHOSEN
+    GPU_GATING_SOFTMAX_CHOSEN,
+    GPU_GATING_SQRT_SOFTPLUS
 } gpu_gating;
 
 /* Chooses the n_used experts with the highest probability + select_bias within the n_group_used

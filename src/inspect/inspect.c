@@ -224,12 +224,14 @@ static pi_status gather(const gguf_file *f, bool complete, inspect_summary *s, p
 
 /* Bytes of the KV cache for the whole context with the default type. */
 static uint64_t kv_bytes(const model *m) {
-    uint64_t position = 0;
+    uint64_t sum = 0;
     size_t n;
     kv_layer l;
     for (int i = 0; i < m->hp.n_layer; i++)
-        if (kv_layer_rows(m, i, QUANT_F16, QUANT_F16, &l)) position += kv_layer_bytes(&l);
-    return size_mul((size_t)position, (size_t)m->hp.n_ctx_train, &n) ? n : 0;
+        if (kv_layer_rows(m, i, QUANT_F16, QUANT_F16, &l) &&
+            size_mul(kv_layer_bytes(&l, 1), (size_t)m->hp.n_ctx_train, &n))
+            sum += kv_layer_bytes(&l, m->hp.n_ctx_train);
+    return sum;
 }
 
 /* Whether this program can run the file, as the loader decides. Only a lack of memory is an error

@@ -48,9 +48,10 @@ typedef enum tensor_role {
     /* Hyper-connections (Zhu et al. 2024, arXiv 2409.19606): a block reads a weighted sum of the
      * residual streams, and its result is added to each of them with another weight. A projection
      * of all streams gives the weights. */
-    ROLE_HYPER_ATTN, /* of the attention block: weights of the sum, then of the result */
+    ROLE_HYPER_ATTN, /* of the attention block: weights of the sum, then of the result; with
+                        hyper_rounds then those that mix the streams */
     ROLE_HYPER_ATTN_BASE,
-    ROLE_HYPER_ATTN_SCALE, /* two numbers: of both parts */
+    ROLE_HYPER_ATTN_SCALE, /* one number for each of these parts */
     ROLE_HYPER_FFN,
     ROLE_HYPER_FFN_BASE,
     ROLE_HYPER_FFN_SCALE,
@@ -93,8 +94,20 @@ typedef enum tensor_role {
     ROLE_ATTN_Q_NORM_BIAS, /* of norms over all heads */
     ROLE_ATTN_K_NORM,
     ROLE_ATTN_K_NORM_BIAS,
+    /* Compressed keys (DeepSeek-V4): a row for every `ratio` positions, the sum of their products
+     * with KV, weighted by a softmax, per element, of their products with GATE plus POS. */
+    ROLE_COMPRESS_KV,
+    ROLE_COMPRESS_GATE,
+    ROLE_COMPRESS_POS, /* a row for each of the positions */
+    ROLE_COMPRESS_NORM,
+    ROLE_INDEX_COMPRESS_KV, /* of index keys */
+    ROLE_INDEX_COMPRESS_GATE,
+    ROLE_INDEX_COMPRESS_POS,
+    ROLE_INDEX_COMPRESS_NORM,
     ROLE_ATTN_SINKS,  /* attention sink: an extra score per head */
     ROLE_ATTN_SLOPES, /* ALiBi's slope per head, computed from the hyperparameters */
+    ROLE_ATTN_OUT_A,  /* per group of heads: projects their results to a vector that ATTN_OUT reads
+                       */
     ROLE_ATTN_OUT,
     ROLE_ATTN_OUT_BIAS,
     /* Sparse attention: selects the blocks of positions that a token attends to (MiniMax-M3), or
@@ -171,6 +184,8 @@ typedef enum tensor_role {
     ROLE_ROUTER_BIAS,
     ROLE_ROUTER_SCALE,       /* router input: the unweighted RMS norm times this / sqrt(n_embd) */
     ROLE_ROUTER_SELECT_BIAS, /* added to the scores that select experts, not to their weights */
+    ROLE_ROUTER_TABLE,       /* the experts of every token of the vocabulary; the router's scores
+                                give only their weights (Roller et al. 2021, arXiv 2106.04426) */
     ROLE_EXPERT_PRE_NORM,    /* norm of the experts' input */
     ROLE_EXPERT_LATENT_IN,   /* experts that read and write a latent vector (Kimi K3): from the
                                 input to that vector */
@@ -244,57 +259,67 @@ typedef enum tensor_role {
 
 /* Symbolic sizes for shapes; resolved against a model's hyperparameters. */
 typedef enum arch_dim {
-    DIM_NONE,        /* no such dimension */
-    DIM_EMBD,        /* n_embd */
-    DIM_VOCAB,       /* n_vocab */
-    DIM_FF,          /* n_ff of the layer */
-    DIM_Q,           /* n_head * q_dim */
-    DIM_KV,          /* n_head_kv * head_dim */
-    DIM_VALUES,      /* n_head_kv * v_dim */
-    DIM_ATTN,        /* n_head * v_dim: attention's output */
-    DIM_ATTN_GATE,   /* DIM_ATTN or n_head: from the file */
-    DIM_HEAD,        /* head_dim */
-    DIM_HEADS,       /* n_head */
-    DIM_HEADS_KV,    /* n_head_kv */
-    DIM_HALF_ROT,    /* n_rot / 2 */
-    DIM_ROT,         /* n_rot */
-    DIM_QKV,         /* DIM_Q + DIM_KV + DIM_VALUES */
-    DIM_NOPE,        /* q_dim - n_rot: elements of a head without rotation (MLA) */
-    DIM_V,           /* v_dim */
-    DIM_LATENT_Q,    /* elements of the queries' latent vector */
-    DIM_LATENT,      /* elements of the latent vector of keys and values */
-    DIM_KV_A,        /* DIM_LATENT + n_rot */
-    DIM_KV_B,        /* n_head * (DIM_NOPE + v_dim) */
-    DIM_ONE,         /* 1: a number */
-    DIM_2FF,         /* 2 * n_ff */
-    DIM_EMBD_8,      /* n_embd / 8: bytes of one bit per element */
-    DIM_RANK,        /* rank of the layer's predictors: from the file */
-    DIM_PROFILER,    /* elements of ROLE_OUTPUT_PROFILER: from the file */
-    DIM_BUNDLE,      /* bytes of a neuron's or an expert's bundle: from the file */
-    DIM_EXPERTS,     /* n_expert */
-    DIM_UNITS,       /* placement units: n_expert where the layer has experts, otherwise n_ff */
-    DIM_EXPERT_FF,   /* n_ff of the layer's experts */
-    DIM_EXPERT_2FF,  /* 2 * n_ff of the layer's experts */
-    DIM_EXPERT_EMBD, /* elements of an expert's input and output */
-    DIM_SHARED_FF,   /* n_ff of the layer's shared expert */
-    DIM_ADJUGATES,   /* adjugate experts */
-    DIM_ADJUGATE_FF, /* n_ff of the layer's adjugate experts */
-    DIM_POS,         /* rows of the position table: from the file */
-    DIM_TYPES,       /* token types: from the file */
-    DIM_LABELS,      /* outputs of the classifier: from the file */
-    DIM_2Q,          /* 2 * DIM_Q: queries and gates, head by head */
-    DIM_LAYER_EMBD,  /* elements of a layer's embedding */
-    DIM_LAYER_EMBDS, /* n_layer * DIM_LAYER_EMBD */
-    DIM_STREAMS,     /* residual streams */
-    DIM_STREAMS_1,   /* DIM_STREAMS - 1 */
-    DIM_2STREAMS,    /* 2 * DIM_STREAMS */
-    DIM_STREAM_EMBD, /* DIM_STREAMS * n_embd */
-    DIM_TWO,         /* 2 */
-    DIM_STREAMS_2,   /* DIM_STREAMS squared */
-    DIM_LAUREL,      /* rank of the LAuReL branch: from the file */
-    DIM_INDEX,       /* elements of an indexer head */
-    DIM_INDEX_Q,     /* elements of all indexer heads */
-    DIM_INDEX_HEADS, /* indexer heads */
+    DIM_NONE,           /* no such dimension */
+    DIM_EMBD,           /* n_embd */
+    DIM_VOCAB,          /* n_vocab */
+    DIM_FF,             /* n_ff of the layer */
+    DIM_Q,              /* n_head * q_dim */
+    DIM_KV,             /* n_head_kv * head_dim */
+    DIM_VALUES,         /* n_head_kv * v_dim */
+    DIM_ATTN,           /* n_head * v_dim: attention's output */
+    DIM_ATTN_GATE,      /* DIM_ATTN or n_head: from the file */
+    DIM_HEAD,           /* head_dim */
+    DIM_HEADS,          /* n_head */
+    DIM_HEADS_KV,       /* n_head_kv */
+    DIM_HALF_ROT,       /* n_rot / 2 */
+    DIM_ROT,            /* n_rot */
+    DIM_QKV,            /* DIM_Q + DIM_KV + DIM_VALUES */
+    DIM_NOPE,           /* q_dim - n_rot: elements of a head without rotation (MLA) */
+    DIM_V,              /* v_dim */
+    DIM_LATENT_Q,       /* elements of the queries' latent vector */
+    DIM_LATENT,         /* elements of the latent vector of keys and values */
+    DIM_KV_A,           /* DIM_LATENT + n_rot */
+    DIM_KV_B,           /* n_head * (DIM_NOPE + v_dim) */
+    DIM_ONE,            /* 1: a number */
+    DIM_2FF,            /* 2 * n_ff */
+    DIM_EMBD_8,         /* n_embd / 8: bytes of one bit per element */
+    DIM_RANK,           /* rank of the layer's predictors: from the file */
+    DIM_PROFILER,       /* elements of ROLE_OUTPUT_PROFILER: from the file */
+    DIM_BUNDLE,         /* bytes of a neuron's or an expert's bundle: from the file */
+    DIM_EXPERTS,        /* n_expert */
+    DIM_UNITS,          /* placement units: n_expert where the layer has experts, otherwise n_ff */
+    DIM_EXPERT_FF,      /* n_ff of the layer's experts */
+    DIM_EXPERT_2FF,     /* 2 * n_ff of the layer's experts */
+    DIM_EXPERT_EMBD,    /* elements of an expert's input and output */
+    DIM_SHARED_FF,      /* n_ff of the layer's shared expert */
+    DIM_ADJUGATES,      /* adjugate experts */
+    DIM_ADJUGATE_FF,    /* n_ff of the layer's adjugate experts */
+    DIM_POS,            /* rows of the position table: from the file */
+    DIM_TYPES,          /* token types: from the file */
+    DIM_LABELS,         /* outputs of the classifier: from the file */
+    DIM_2Q,             /* 2 * DIM_Q: queries and gates, head by head */
+    DIM_LAYER_EMBD,     /* elements of a layer's embedding */
+    DIM_LAYER_EMBDS,    /* n_layer * DIM_LAYER_EMBD */
+    DIM_STREAMS,        /* residual streams */
+    DIM_STREAMS_1,      /* DIM_STREAMS - 1 */
+    DIM_2STREAMS,       /* 2 * DIM_STREAMS */
+    DIM_STREAM_EMBD,    /* DIM_STREAMS * n_embd */
+    DIM_TWO,            /* 2 */
+    DIM_THREE,          /* 3 */
+    DIM_HYPER,          /* (2 + DIM_STREAMS) * DIM_STREAMS */
+    DIM_STREAMS_2,      /* DIM_STREAMS squared */
+    DIM_LAUREL,         /* rank of the LAuReL branch: from the file */
+    DIM_INDEX,          /* elements of an indexer head */
+    DIM_INDEX_Q,        /* elements of all indexer heads */
+    DIM_INDEX_HEADS,    /* indexer heads */
+    DIM_COMPRESS,       /* elements of the parts of a compressed key: head_dim, or twice that */
+    DIM_INDEX_COMPRESS, /* of an index key: index_dim, or twice that */
+    DIM_RATIO,          /* positions per compressed key */
+    DIM_OUT_GROUPS,     /* groups of heads of ROLE_ATTN_OUT_A */
+    DIM_OUT_GROUP,      /* elements of the results of a group */
+    DIM_OUT_RANK,       /* elements of a group's vector */
+    DIM_OUT_RANKS,      /* DIM_OUT_GROUPS * DIM_OUT_RANK */
+    DIM_EXPERTS_USED,   /* experts per token */
     /* Recurrent mixers. */
     DIM_TAPS,            /* taps of the convolution */
     DIM_CONV,            /* channels of the convolution */
@@ -324,6 +349,8 @@ typedef struct arch_sizes {
     int64_t n_layer, n_embd_layer;
     int64_t n_stream, n_laurel;
     int64_t n_index_head, index_dim;
+    int64_t ratio, n_parts; /* compressed keys: positions per key, 2 where keys overlap */
+    int64_t n_out_group, n_out_rank, n_expert_used;
     int64_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group, n_state, n_step_rank;
     int64_t n_rank, n_pos, n_bundle,
         n_profiler; /* 0: unknown; such a dimension is taken from the file */
@@ -348,8 +375,10 @@ enum {
     TENSOR_ONES = 16384,       /* norms without weights: not in files, bound as ones */
     TENSOR_UNUSED = 32768,     /* may be in files, but is not used, as in llama.cpp */
     TENSOR_IF_FITS = 65536, /* in files where the shape is another, the name is of another role */
-    TENSOR_SPARSE = 512     /* written by `prepare` or part of a PWRI file: a predictor, a
-                               measurement, or another form of a matrix of the network */
+    TENSOR_COMPRESSED = 262144, /* only in layers with compressed keys */
+    TENSOR_STACKED = 524288,    /* files may have the matrices one after the other, as one */
+    TENSOR_SPARSE = 512         /* written by `prepare` or part of a PWRI file: a predictor, a
+                                   measurement, or another form of a matrix of the network */
 };
 
 /* Mixers combine the tokens of a sequence; one bit each. All except attention keep a state of fixed
@@ -399,6 +428,7 @@ typedef enum expert_gating {
     GATING_SOFTMAX,
     GATING_SIGMOID,
     GATING_SOFTMAX_CHOSEN, /* experts are selected by score; softmax over the selected */
+    GATING_SQRT_SOFTPLUS,  /* sqrt(ln(1 + e^score)) (DeepSeek-V4) */
     GATING_COUNT
 } expert_gating;
 
@@ -486,10 +516,12 @@ typedef struct arch_row {
     expert_gating gating;   /* unless expert_gating_func is present */
     float shared_scale;     /* multiplies the sum of the experts and the shared expert; 0: 1 */
     rope_kind index_rope;   /* DSA: of index queries and keys; ROPE_NONE: as of the other heads */
+    bool rot_last;          /* the last elements of queries and keys are rotated, not the first */
     bool index_rot_last;    /* DSA: the last elements of index queries and keys are rotated, not
                                the first */
     bool index_norm_as_all; /* DSA: the norm of index keys has the epsilon of the other norms */
-    bool yarn_unscaled;     /* MLA: YaRN's factor does not multiply the scores */
+    bool yarn_unscaled;     /* YaRN's factor does not multiply the scores (MLA), or rotated vectors
+                               (compressed keys) */
     bool index_by_layer;    /* DSA: layers with 0 in attention.indexer.types attend to the positions
                                that the last earlier layer with 1 selected */
     int index_period_ctx;   /* without that key, in models with at least this context, layers 0, 1,
@@ -533,6 +565,7 @@ typedef struct arch_row {
      * SiLU, up within +- this. 0: the architecture has no limits, and the key is not read. */
     float default_swiglu_clamp;
     bool clamp_by_key; /* the same with no limits if swiglu_clamp_exp is missing */
+    bool clamp_shared; /* limits of shared experts: swiglu_clamp_shexp, or those of experts */
     bool clamp_late;   /* the same after SiLU; FFNs and shared experts have swiglu_clamp_shexp; no
                           limits if the keys are missing */
     float default_temperature; /* attention.temperature_scale if missing */

@@ -243,6 +243,60 @@ static const arch_tensor hy_v4_tensors[] = {
     SHARED_EXPERT,
 };
 
+/* Keys are also the values, and their last elements are rotated. The two forms of
+ * attn_output_a: a matrix per group of heads, or all of them as one. */
+#define HYPER_MIXED(role, name)                                                                    \
+    PLAIN_MATRIX(role, name "_fn", DIM_STREAM_EMBD, DIM_HYPER, TENSOR_UNSCALED),                   \
+        PLAIN_VECTOR(role##_BASE, name "_base.weight", DIM_HYPER, 0),                              \
+        PLAIN_VECTOR(role##_SCALE, name "_scale.weight", DIM_THREE, 0)
+#define COMPRESSOR(role, name, dim, norm_dim, flags)                                               \
+    PLAIN_MATRIX(role##_KV, name "_kv", DIM_EMBD, dim, TENSOR_UNSCALED | (flags)),                 \
+        PLAIN_MATRIX(role##_GATE, name "_gate", DIM_EMBD, dim, TENSOR_UNSCALED | (flags)),         \
+        {role##_POS,                                                                               \
+         "blk.%d." name "_ape.weight",                                                             \
+         NULL,                                                                                     \
+         {dim, DIM_RATIO},                                                                         \
+         TENSOR_PER_LAYER | TENSOR_F32 | (flags)},                                                 \
+        PLAIN_VECTOR(role##_NORM, name "_norm.weight", norm_dim, flags)
+static const arch_tensor deepseek4_tensors[] = {
+    GLOBAL_TENSORS,
+    {ROLE_HYPER_HEAD, "output_hc_fn.weight", NULL, {DIM_STREAM_EMBD, DIM_STREAMS}, TENSOR_UNSCALED},
+    {ROLE_HYPER_HEAD_BASE, "output_hc_base.weight", NULL, {DIM_STREAMS, DIM_NONE}, TENSOR_F32},
+    {ROLE_HYPER_HEAD_SCALE, "output_hc_scale.weight", NULL, {DIM_ONE, DIM_NONE}, TENSOR_F32},
+    HYPER_MIXED(ROLE_HYPER_ATTN, "hc_attn"),
+    HYPER_MIXED(ROLE_HYPER_FFN, "hc_ffn"),
+    ATTN_NORM,
+    PLAIN_MATRIX(ROLE_ATTN_K, "attn_kv", DIM_EMBD, DIM_HEAD, TENSOR_UNSCALED),
+    PLAIN_MATRIX(ROLE_ATTN_Q_A, "attn_q_a", DIM_EMBD, DIM_LATENT_Q, TENSOR_UNSCALED),
+    PLAIN_VECTOR(ROLE_ATTN_Q_A_NORM, "attn_q_a_norm.weight", DIM_LATENT_Q, 0),
+    PLAIN_MATRIX(ROLE_ATTN_Q_B, "attn_q_b", DIM_LATENT_Q, DIM_Q, TENSOR_UNSCALED),
+    PLAIN_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", DIM_HEAD, TENSOR_ONES),
+    PLAIN_VECTOR(ROLE_ATTN_K_NORM, "attn_kv_a_norm.weight", DIM_HEAD, 0),
+    COMPRESSOR(ROLE_COMPRESS, "attn_compressor", DIM_COMPRESS, DIM_HEAD, TENSOR_COMPRESSED),
+    COMPRESSOR(ROLE_INDEX_COMPRESS, "indexer_compressor", DIM_INDEX_COMPRESS, DIM_INDEX,
+               TENSOR_OWN_INDEX),
+    PLAIN_MATRIX(ROLE_INDEX_Q, "indexer.attn_q_b", DIM_LATENT_Q, DIM_INDEX_Q,
+                 TENSOR_OWN_INDEX | TENSOR_UNSCALED),
+    PLAIN_MATRIX(ROLE_INDEX_WEIGHTS, "indexer.proj", DIM_EMBD, DIM_INDEX_HEADS,
+                 TENSOR_OWN_INDEX | TENSOR_UNSCALED),
+    PLAIN_VECTOR(ROLE_ATTN_SINKS, "attn_sinks.weight", DIM_HEADS, 0),
+    {ROLE_ATTN_OUT_A,
+     "blk.%d.attn_output_a.weight",
+     NULL,
+     {DIM_OUT_GROUP, DIM_OUT_RANK, DIM_OUT_GROUPS},
+     TENSOR_PER_LAYER | TENSOR_STACKED | TENSOR_UNSCALED},
+    PLAIN_MATRIX(ROLE_ATTN_OUT, "attn_output_b", DIM_OUT_RANKS, DIM_EMBD, TENSOR_UNSCALED),
+    FFN_NORM(0),
+    {ROLE_ROUTER_TABLE,
+     "blk.%d.ffn_gate_tid2eid.weight",
+     NULL,
+     {DIM_EXPERTS_USED, DIM_VOCAB},
+     TENSOR_PER_LAYER | TENSOR_OPTIONAL | TENSOR_RAW},
+    PLAIN_VECTOR(ROLE_FFN_GATE_BIAS, "exp_probs_b_vl.bias", DIM_EXPERTS, TENSOR_UNUSED),
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const arch_row rows[] = {
@@ -336,6 +390,11 @@ static const arch_row rows[] = {
     {GGUF_ROW("hy_v4", RMS, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .index_by_layer = true,
      .index_rot_last = true, .index_norm_as_all = true, .yarn_unscaled = true, .clamp_by_key = true,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS, TENSORS(hy_v4_tensors)},
+    {GGUF_ROW("deepseek4", RMS, INTERLEAVED, SILU), .gating = GATING_SQRT_SOFTPLUS,
+     .window_period = 1, .qk_norm = NORM_RMS, .rot_last = true, .index_rot_last = true,
+     .one_rope_base = true, .yarn_unscaled = true, .clamp_by_key = true, .clamp_shared = true,
+     .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ROPE_LOCAL,
+     TENSORS(deepseek4_tensors)},
     {GGUF_ROW("dbrx", LAYER, NEOX, SILU), .gating = GATING_SOFTMAX,
      .has = ARCH_QKV_CLAMP | ARCH_EXPERTS_UNSCALED | ARCH_OUT_UNBIASED | ARCH_EXPERT_NORM,
      TENSORS(dbrx_tensors)},

@@ -198,6 +198,26 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_stream * s->n_embd;
     case DIM_TWO:
         return 2;
+    case DIM_THREE:
+        return 3;
+    case DIM_HYPER:
+        return (2 + s->n_stream) * s->n_stream;
+    case DIM_COMPRESS:
+        return s->n_parts * s->head_dim;
+    case DIM_INDEX_COMPRESS:
+        return s->n_parts * s->index_dim;
+    case DIM_RATIO:
+        return s->ratio;
+    case DIM_OUT_GROUPS:
+        return s->n_out_group;
+    case DIM_OUT_GROUP:
+        return s->n_out_group > 0 ? s->n_head * v_dim / s->n_out_group : 0;
+    case DIM_OUT_RANK:
+        return s->n_out_rank;
+    case DIM_OUT_RANKS:
+        return s->n_out_group * s->n_out_rank;
+    case DIM_EXPERTS_USED:
+        return s->n_expert_used;
     case DIM_STREAMS_1:
         return s->n_stream - 1;
     case DIM_STREAMS_2:
@@ -334,6 +354,15 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_INDEX_K_NORM] = "indexer.k_norm",
     [ROLE_INDEX_K_NORM_BIAS] = "indexer.k_norm.bias",
     [ROLE_INDEX_WEIGHTS] = "indexer.proj",
+    [ROLE_COMPRESS_KV] = "attn_compressor_kv",
+    [ROLE_COMPRESS_GATE] = "attn_compressor_gate",
+    [ROLE_COMPRESS_POS] = "attn_compressor_ape",
+    [ROLE_COMPRESS_NORM] = "attn_compressor_norm",
+    [ROLE_INDEX_COMPRESS_KV] = "indexer_compressor_kv",
+    [ROLE_INDEX_COMPRESS_GATE] = "indexer_compressor_gate",
+    [ROLE_INDEX_COMPRESS_POS] = "indexer_compressor_ape",
+    [ROLE_INDEX_COMPRESS_NORM] = "indexer_compressor_norm",
+    [ROLE_ATTN_OUT_A] = "attn_output_a",
     [ROLE_ATTN_POST_NORM] = "post_attention_norm",
     [ROLE_FFN_POST_NORM] = "post_ffw_norm",
     [ROLE_FFN_POST_NORM_1] = "post_ffw_norm_1",
@@ -383,6 +412,7 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_EMBD_SKIP] = "embd_skip",
     [ROLE_LAYER_SCALE] = "layer_output_scale",
     [ROLE_ROUTER_SELECT_BIAS] = "exp_probs_b.bias",
+    [ROLE_ROUTER_TABLE] = "ffn_gate_tid2eid",
     [ROLE_EXPERT_GATE_UP] = "ffn_gate_up_exps",
     [ROLE_EXPERT_GATE] = "ffn_gate_exps",
     [ROLE_EXPERT_GATE_BIAS] = "ffn_gate_exps.bias",

@@ -256,8 +256,8 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
     hp->gating = gating == 0 ? arch->gating : (expert_gating)gating;
     if (gating >= GATING_COUNT && find_key(r, "expert_gating_func", key))
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
-                              "unknown gating %d: %s: key %s must be 1 (softmax), 2 (sigmoid) or 3 "
-                              "(softmax of the selected)",
+                              "unknown gating %d: %s: key %s must be 1 (softmax), 2 (sigmoid), 3 "
+                              "(softmax of the selected) or 4 (square root of softplus)",
                               gating, gguf_path(r->file), key);
     hp->expert_norm = arch->has & ARCH_EXPERT_NORM;
     hp->n_expert_embd = hp->n_embd;
@@ -433,6 +433,8 @@ static void read_clamps(key_reader *r, const arch_row *arch, const model_hparams
         if (by_key || fallback > 0)
             l->expert_clamp = read_clamp(r, "swiglu_clamp_exp", i, fallback);
         if (late) l->ffn_clamp = read_clamp(r, "swiglu_clamp_shexp", i, 0);
+        if (arch->clamp_shared)
+            l->ffn_clamp = read_clamp(r, "swiglu_clamp_shexp", i, (double)l->expert_clamp);
         if (hp->soft_gate > 0) l->ffn_clamp = l->expert_clamp = soft > 0 ? soft : INFINITY;
     }
 }
@@ -445,7 +447,12 @@ static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp)
     if (hp->hyper) {
         hp->n_stream = read_int(r, "hyper_connection.count", 0, -1, 2, MODEL_MAX_STREAMS);
         hp->hyper_eps = read_float(r, "hyper_connection.epsilon", (double)NAN, -1e-30, 1);
-        hp->hyper_magnitude = read_float(r, "hyper_connection.magnitude", (double)NAN, 0, 1e6);
+        if (arch_tensor_of(arch, ROLE_HYPER_ATTN)->dims[1] == DIM_HYPER) {
+            hp->hyper_rounds = read_int(r, "hyper_connection.sinkhorn_iterations", 0, -1, 1, 1000);
+            hp->hyper_magnitude = 2;
+        } else {
+            hp->hyper_magnitude = read_float(r, "hyper_connection.magnitude", (double)NAN, 0, 1e6);
+        }
     }
     if (arch_tensor_of(arch, ROLE_PAST_HEAD)) {
         hp->past_period = read_int(r, "attn_res.block_size", 0, -1, 1, MODEL_MAX_LAYERS);
@@ -592,6 +599,12 @@ static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
 
 /* Compressed attention (MLA) needs a latent vector of keys and values; queries may have one. */
 static void read_latents(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    hp->joint_kv = arch_tensor_of(arch, ROLE_COMPRESS_KV);
+    if (hp->joint_kv) {
+        hp->n_latent_q = read_int(r, "attention.q_lora_rank", 0, -1, 1, MODEL_MAX_DIM);
+        hp->n_out_group = read_int(r, "attention.output_group_count", 0, -1, 1, MODEL_MAX_HEADS);
+        hp->n_out_rank = read_int(r, "attention.output_lora_rank", 0, -1, 1, MODEL_MAX_DIM);
+    }
     if (!arch_tensor_of(arch, ROLE_ATTN_KV_A)) return;
     hp->n_latent = read_int(r, "attention.kv_lora_rank", 0, -1, 1, MODEL_MAX_HEAD_DIM);
     hp->n_latent_q = read_int(r, "attention.q_lora_rank", 0, 0, 0, MODEL_MAX_DIM);
@@ -603,6 +616,7 @@ static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp)
     hp->index_sums = arch_tensor_of(arch, ROLE_INDEX_WEIGHTS);
     hp->block_top = read_int(r, "attention.indexer.top_k", 0, -1, 1, INT32_MAX);
     hp->block_size = 1;
+    if (hp->joint_kv) hp->block_size = 4; /* read_ratios */
     if (!hp->index_sums) {
         hp->block_size = read_int(r, "attention.indexer.block_size", 0, -1, 1, INT32_MAX);
         hp->block_local = read_int(r, "attention.indexer.local_blocks", 0, -1, 0, hp->block_top);
@@ -614,6 +628,31 @@ static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp)
         hp->index_norm_eps = read_float(r, "attention.layer_norm_epsilon", 1e-6, -1e-30, 1);
 }
 
+/* The number of positions of each layer's compressed keys. Those of 4 positions overlap, and an
+ * index selects the ones that a token attends to. */
+static void read_ratios(key_reader *r, const model_hparams *hp, model_layer_hparams *layers) {
+    enum { SELECTED = 4, LARGEST = 1 << (MODEL_RATIOS - 1) };
+    static const char suffix[] = "attention.compress_ratios";
+    char key[KEY_TEXT];
+    const gguf_value *v = find_key(r, suffix, key);
+    for (int i = 0; i < hp->n_layer && hp->joint_kv && r->status == PI_OK; i++) {
+        model_layer_hparams *l = &layers[i];
+        int64_t ratio = 0;
+        if (!v || v->type != GGUF_ARRAY || !gguf_item_i64(v, (uint64_t)i, &ratio) || ratio < 0 ||
+            ratio == 1 || ratio > LARGEST || (ratio & (ratio - 1)) != 0) {
+            fail_key(r, key, "is not a list of powers of two, or 0, one for every layer");
+            return;
+        }
+        l->ratio = (int32_t)ratio;
+        l->overlaps = l->index_own = ratio == SELECTED;
+        l->rope = ratio > 0 ? ROPE_SET_GLOBAL : ROPE_SET_LOCAL;
+        l->routes_by_token = i < read_int(r, "hash_layer_count", 0, 0, 0, INT32_MAX);
+        if (r->status != PI_OK || l->n_head % hp->n_out_group == 0) continue;
+        find_key(r, "attention.output_group_count", key);
+        fail_key(r, key, "does not divide attention.head_count");
+    }
+}
+
 /* Which layers select positions themselves, and which use an earlier layer's selection. Layers with
  * a window do neither. */
 static void read_index_layers(key_reader *r, const arch_row *arch, const model_hparams *hp,
@@ -623,7 +662,7 @@ static void read_index_layers(key_reader *r, const arch_row *arch, const model_h
     const gguf_value *v = arch->index_by_layer ? find_key(r, suffix, key) : NULL;
     bool some = arch->index_period_ctx > 0 && hp->n_ctx_train >= arch->index_period_ctx,
          own = false;
-    for (int i = 0; i < hp->n_layer && hp->index_sums && r->status == PI_OK; i++) {
+    for (int i = 0; i < hp->n_layer && hp->index_sums && !hp->joint_kv && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
         if (!(l->mixers & MIXER_ATTENTION) || l->window > 0 || i >= r->end) continue;
         bool selects = v ? read_int(r, suffix, i, 1, 0, 1) : !some || i < 2 || i % 4 == 2;
@@ -693,7 +732,7 @@ static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
         l.n_head = read_int(r, "attention.head_count", i, recurrent ? 0 : -1, least,
                             MODEL_MAX_HEADS);
         l.n_head_kv = read_int(r, "attention.head_count_kv", i, l.n_head, least, MODEL_MAX_HEADS);
-        if (hp->n_latent > 0 && l.n_head_kv > 0) l.n_head_kv = 1;
+        if ((hp->n_latent > 0 || hp->joint_kv) && l.n_head_kv > 0) l.n_head_kv = 1;
         l.n_ff = read_int(r, "feed_forward_length", i,
                           !has_ffn(arch) ? 0
                           : n_expert > 0 ? 1
@@ -903,19 +942,27 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
     hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
     read_rope_kind(&r, arch, hp);
     if (arch->index_norm_as_all) hp->index_norm_eps = hp->norm_eps;
+    if (arch->rot_last) hp->rot_at = hp->head_dim - hp->n_rot;
     if (arch->index_rot_last) hp->index_rot_at = hp->index_dim - hp->n_rot;
     hp->index_rope = arch->index_rope != ROPE_NONE ? arch->index_rope : hp->rope;
     hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
+    double base = (double)hp->rope_freq_base;
+    if (hp->joint_kv) /* of layers with compressed keys, which alone are scaled */
+        hp->rope_freq_base = read_float(&r, "attention.compress_rope_freq_base", (double)NAN, 0,
+                                        1e12);
     /* NTK-aware scaling: the slowest pair rotates at 1/alpha of its frequency */
     double alpha = (double)read_float(&r, "rope.scaling.alpha", 0, -1e-30, 1e6);
     int dim = hp->head_dims[0];
     if (alpha > 0 && dim > 2) hp->rope_freq_base *= (float)pow(alpha, dim / (dim - 2.0));
-    hp->rope_local_base = arch->local_rope_base > 0 ? arch->local_rope_base : hp->rope_freq_base;
+    hp->rope_local_base = arch->local_rope_base > 0 ? arch->local_rope_base
+                          : hp->joint_kv            ? (float)base
+                                                    : hp->rope_freq_base;
     if (!arch->one_rope_base)
         hp->rope_local_base = read_float(&r, "rope.freq_base_swa", (double)hp->rope_local_base, 0,
                                          1e12);
     read_rope_scaling(&r, hp);
     if (arch->yarn_unscaled) hp->yarn_score_scale = 1;
+    if (hp->joint_kv) hp->yarn_scale = hp->yarn_attn_factor = 1;
     read_scales(&r, arch, hp);
     read_experts(&r, arch, hp);
     if (layers) read_patterns(&r, arch, hp, layers);
@@ -925,6 +972,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
         hp->soft_gate = read_float(&r, "activation.situ_beta", (double)NAN, 0, 1e30);
     if (layers) read_clamps(&r, arch, hp, layers);
     if (layers) read_index_layers(&r, arch, hp, layers);
+    if (layers) read_ratios(&r, hp, layers);
     if (layers) check_indexer(&r, hp, layers);
     read_activation(&r, arch, hp);
     return r.status;

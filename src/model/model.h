@@ -16,6 +16,7 @@ enum {
     MODEL_MAX_HEAD_DIM = 4096,
     MODEL_MAX_VOCAB = 1 << 22,
     MODEL_MAX_STREAMS = 8, /* that layers mix with weights for each pair */
+    MODEL_RATIOS = 11,     /* positions per compressed key: 2^i for i below this */
     MODEL_MAX_PASTS = 32   /* earlier values of the residual stream */
 };
 
@@ -66,19 +67,26 @@ typedef struct model_hparams {
     bool hyper;            /* the streams have hyper-connections */
     float hyper_eps;       /* added to their weights */
     float hyper_magnitude; /* of the weights of results */
-    int32_t past_period;   /* attention over earlier residuals: stream 0 is the residual stream,
-                              which is copied to the next stream and begins anew in every layer
-                              that this divides; 0: there is one stream, or streams are mixed in
-                              another way */
-    int32_t n_embd_layer;  /* elements of a per-layer embedding; 0: none */
-    int32_t head_dim;      /* the largest over layers */
-    int32_t n_rot;         /* rotated elements of a head, even, <= head_dim; largest over layers */
-    int32_t head_dims[2];  /* of layers without and with a window */
-    int32_t n_latent;      /* MLA: elements of a position's latent vector; 0: no MLA */
-    int32_t n_latent_q;    /* MLA: elements of queries' latent vector; 0: queries from the input */
-    int32_t q_dim;         /* MLA: elements of a head's query, the n_rot rotated ones last */
-    int32_t v_dim;         /* MLA: elements of a head's value; 0: no MLA, as many as the key */
-    bool bidirectional;    /* a token also attends to the tokens after it */
+    int32_t hyper_rounds;  /* streams are mixed with weights that are normed so often, by rows and
+                              columns (Sinkhorn); 0: each stream keeps its value */
+    /* Keys that are also the values, of one head. Attention reads those of the window, and
+     * compressed keys of all earlier positions. Groups of heads have matrices for their results. */
+    bool joint_kv;
+    int32_t n_out_group, n_out_rank;
+    int32_t past_period;  /* attention over earlier residuals: stream 0 is the residual stream,
+                             which is copied to the next stream and begins anew in every layer
+                             that this divides; 0: there is one stream, or streams are mixed in
+                             another way */
+    int32_t n_embd_layer; /* elements of a per-layer embedding; 0: none */
+    int32_t head_dim;     /* the largest over layers */
+    int32_t rot_at;       /* the first of them; in MLA's cache it is 0 */
+    int32_t n_rot;        /* rotated elements of a head, even, <= head_dim; largest over layers */
+    int32_t head_dims[2]; /* of layers without and with a window */
+    int32_t n_latent;     /* MLA: elements of a position's latent vector; 0: no MLA */
+    int32_t n_latent_q;   /* MLA: elements of queries' latent vector; 0: queries from the input */
+    int32_t q_dim;        /* MLA: elements of a head's query, the n_rot rotated ones last */
+    int32_t v_dim;        /* MLA: elements of a head's value; 0: no MLA, as many as the key */
+    bool bidirectional;   /* a token also attends to the tokens after it */
     model_pooling pooling;
     bool parallel; /* attention and FFN blocks both read the layer's input */
     norm_kind norm;
@@ -131,7 +139,10 @@ typedef struct model_layer_hparams {
                          head that all share; its value is part of it */
     int32_t v_dim;    /* elements of a head's value in the cache, at most head_dim. MLA: head_dim */
     int32_t kv_layer; /* the layer whose cache this layer reads: itself or an earlier one */
+    int32_t ratio;    /* positions per compressed key; 0: the layer has none */
+    bool overlaps;    /* a compressed key is also a sum over the `ratio` positions before its own */
     bool index_own;   /* DSA: selects the positions that its tokens attend to */
+    bool routes_by_token; /* ROLE_ROUTER_TABLE gives the experts of a token */
     bool index_shared; /* DSA: attends to the positions that the last earlier layer with index_own
                           selected */
     int32_t n_ff_adjugate;            /* 0: no adjugate experts */
@@ -316,9 +327,18 @@ typedef struct model {
 static inline int64_t model_conv_state(const model_hparams *hp, const model_layer_hparams *l) {
     return l->mixers & MIXER_RECURRENT ? (int64_t)(hp->n_taps - 1) * hp->n_conv : 0;
 }
+/* Parts of the keys that are being compressed, of n elements: of this one, and where keys overlap
+ * of the next. Of each element the softmax state is kept: maximum, sum of weights, weighted sum. */
+static inline int64_t model_compress_state(const model_layer_hparams *l, int64_t n) {
+    return 3 * (l->overlaps ? 2 : 1) * n;
+}
 static inline int64_t model_state(const model_hparams *hp, const model_layer_hparams *l) {
     bool heads = l->mixers & (MIXER_RECURRENT & ~MIXER_CONV);
-    return model_conv_state(hp, l) + (heads ? (int64_t)hp->n_inner * hp->n_state : 0);
+    int64_t compressed = l->ratio == 0
+                             ? 0
+                             : model_compress_state(l, l->head_dim) +
+                                   (l->index_own ? model_compress_state(l, hp->index_dim) : 0);
+    return model_conv_state(hp, l) + (heads ? (int64_t)hp->n_inner * hp->n_state : 0) + compressed;
 }
 /* Whether a layer has the block that tensors of this role belong to. */
 bool model_layer_has(const model_layer_hparams *l, tensor_role role);

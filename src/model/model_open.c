@@ -49,6 +49,11 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .n_latent_q = m->hp.n_latent_q,
                         .n_adjugate = m->hp.n_adjugate,
                         .n_ff_adjugate = l ? l->hp.n_ff_adjugate : 0,
+                        .ratio = l ? l->hp.ratio : 0,
+                        .n_parts = l && l->hp.overlaps ? 2 : 1,
+                        .n_out_group = m->hp.n_out_group,
+                        .n_out_rank = m->hp.n_out_rank,
+                        .n_expert_used = m->hp.n_expert_used,
                         .n_taps = m->hp.n_taps,
                         .n_conv = m->hp.n_conv,
                         .n_inner = m->hp.n_inner,
@@ -98,7 +103,8 @@ static pi_status bind_vector(model *m, const gguf_tensor *t, model_tensor *out, 
 /* Binds integers: signs as one byte per eight weights, others with 32 bits. */
 static pi_status bind_raw(model *m, const arch_tensor *row, const gguf_tensor *t, model_tensor *out,
                           pi_error *err) {
-    quant_type want = row->dims[1] == DIM_NONE ? QUANT_I32 : QUANT_I8;
+    bool table = row->role == ROLE_ROUTER_TABLE;
+    quant_type want = row->dims[1] == DIM_NONE || table ? QUANT_I32 : QUANT_I8;
     if (t->type != want)
         return error_set(err, PI_ERR_FORMAT,
                          "wrong type: %s: tensor %s must be %s, not %s; prepare the model again",
@@ -205,11 +211,13 @@ static const gguf_tensor *find_role(const model *m, tensor_role role, int layer,
 /* Checks a tensor that the file lacks: it may be optional, or present in another form. */
 static pi_status check_missing(const model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64], other[64];
-    if (row->flags & TENSOR_OPTIONAL) return PI_OK;
+    bool table = row->role == ROLE_ROUTER_TABLE && m->layers[layer].hp.routes_by_token;
+    if (row->flags & TENSOR_OPTIONAL && !table) return PI_OK;
     bool first = row->role == ROLE_ATTN_NORM || row->role == ROLE_ATTN_NORM_BIAS;
     if (first && m->arch->layers == LAYERS_BY_HEADS && !m->layers[layer].hp.mixers) return PI_OK;
     if (row->flags & TENSOR_OWN_KV && m->layers[layer].hp.kv_layer != layer) return PI_OK;
     if (row->flags & TENSOR_OWN_INDEX && !m->layers[layer].hp.index_own) return PI_OK;
+    if (row->flags & TENSOR_COMPRESSED && m->layers[layer].hp.ratio == 0) return PI_OK;
     if (row->flags & TENSOR_LAYER_EMBD && m->hp.n_embd_layer == 0) return PI_OK;
     if (row->flags & TENSOR_NO_EXPERTS && find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
     if (row->flags & TENSOR_NO_DENSE && !find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
@@ -258,6 +266,9 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
     }
     out->n_in = want[0];
     out->n_out = want[1] * want[2];
+    if (row->flags & TENSOR_STACKED && t->n_dims == 2 && t->dims[0] == (uint64_t)want[0] &&
+        t->dims[1] == (uint64_t)out->n_out)
+        fits = true;
     return fits ? PI_OK : fail_shape(m, t, want, err);
 }
 
@@ -351,6 +362,7 @@ pi_status model_bind_tensor(model *m, const arch_tensor *row, int layer, pi_erro
     const model_split *split = t ? NULL : model_find_split(m, row->role, layer);
     if (split) t = &split->all;
     if (row->flags & TENSOR_UNUSED) return PI_OK;
+    if (row->role == ROLE_ROUTER_TABLE && !m->layers[layer].hp.routes_by_token) return PI_OK;
     /* one name, and its shape tells which role it has */
     if (row->role == ROLE_FFN_UP && m->layers[layer].t[ROLE_FFN_GATE_UP].data) return PI_OK;
     if (t && row->flags & TENSOR_IF_FITS &&
@@ -557,6 +569,20 @@ static void read_expert_widths(model *m) {
     }
 }
 
+/* Checks the experts of every token. */
+static pi_status check_table(const model *m, int layer, pi_error *err) {
+    const model_tensor *t = &m->layers[layer].t[ROLE_ROUTER_TABLE];
+    const int32_t *expert = t->data;
+    char name[64];
+    for (int64_t i = 0; expert && i < t->n_in * t->n_out; i++) {
+        if (expert[i] >= 0 && expert[i] < m->hp.n_expert) continue;
+        arch_tensor_name(arch_tensor_of(m->arch, ROLE_ROUTER_TABLE), layer, name);
+        return error_set(err, PI_ERR_FORMAT, "no such expert: %s: tensor %s: %d for token %lld",
+                         gguf_path(m->file), name, expert[i], (long long)(i / t->n_in));
+    }
+    return PI_OK;
+}
+
 /* Checks that a layer with a router has experts. */
 static pi_status check_experts(const model *m, int layer, pi_error *err) {
     const model_tensor *t = m->layers[layer].t;
@@ -568,7 +594,7 @@ static pi_status check_experts(const model *m, int layer, pi_error *err) {
         missing = ROLE_EXPERT_GATE;
     if (!t[ROLE_EXPERT_GATE_UP].data && !t[ROLE_EXPERT_UP].data) missing = ROLE_EXPERT_UP;
     if (!t[ROLE_EXPERT_DOWN].data && !t[ROLE_EXPERT_DOWN_T].data) missing = ROLE_EXPERT_DOWN;
-    if (missing == ROLE_COUNT) return PI_OK;
+    if (missing == ROLE_COUNT) return check_table(m, layer, err);
     arch_tensor_name(arch_tensor_of(m->arch, missing), layer, name);
     return error_set(err, PI_ERR_FORMAT,
                      "missing tensor: %s: %s is not in the file; is it complete?",

@@ -37,7 +37,7 @@ static int step_matrices(const paging *g, plan *p, int step, plan_matrix *out[PL
     int n = 0;
     if (s->layer < 0 || paging_is_bundled(g, s)) return 0;
     for (int k = 0; k < s->n_matrices; k++) out[n++] = &s->matrix[k];
-    for (int k = 0; s->op == OP_ATTENTION && STEP_ARGS(s, attention)->latent && k < 2; k++)
+    for (int k = 0; s->op == OP_ATTENTION && p->model->hp.n_latent > 0 && k < 2; k++)
         out[n++] = s[plan_latent_offset(s, k ? ROLE_ATTN_K_B : ROLE_ATTN_V_B)].matrix;
     bool sparse = s->op == OP_FFN_SPARSE || s->op == OP_FFN_DOWN;
     if (sparse && p->ffn[s->layer].down.w.data) out[n++] = &p->ffn[s->layer].down;

@@ -167,23 +167,25 @@ static bool fill_gather(const model *m, const model_layer *l, const neuron_bytes
 static pi_status size_kv(const model *m, int i, const place_use *use, place_layer *out,
                          pi_error *err) {
     const model_layer_hparams *l = &m->layers[i].hp;
-    size_t all;
     kv_layer kv;
     if (!kv_layer_rows(m, i, use->type_k, use->type_v, &kv))
         return error_set(
             err, PI_ERR_ARG,
             "head size %d is not a multiple of the KV cache type's block: place: use f16 or f32",
             l->head_dim);
-    if (!size_mul(kv_layer_bytes(&kv), (size_t)use->n_ctx, &all))
+    size_t all;
+    if (!size_mul(kv_layer_bytes(&kv, 1), (size_t)use->n_ctx, &all)) /* not below the sum */
         return error_set(err, PI_ERR_RANGE,
                          "KV cache too large: %lld positions: use a smaller context",
                          (long long)use->n_ctx);
     uint64_t state = (uint64_t)model_state(&m->hp, l) * sizeof(float);
-    out->kv_bytes = all; /* 0 where the layer reads another layer's cache */
+    out->kv_bytes = kv_layer_bytes(&kv,
+                                   use->n_ctx); /* 0 where the layer reads another layer's cache */
     out->kv_bytes += RECURRENT_SLOTS * state;
     uint64_t depth = (uint64_t)(use->depth < use->n_ctx ? use->depth : use->n_ctx);
     const plan_blocks blocks = {.size = kv.row[KV_INDEX] || l->index_shared ? m->hp.block_size : 0,
-                                .top = m->hp.block_top};
+                                .top = m->hp.block_top,
+                                .whole = m->hp.joint_kv};
     out->kv_read = kv_layer_read(m, i, &kv, &blocks, depth, 1);
     out->kv_read += 2 * state; /* also written */
     return PI_OK;

@@ -105,6 +105,7 @@ static void describe(const plan *p, int layer, pi_mode mode, plan_experts *e) {
                         .weigh_input = p->model->arch->has & ARCH_EXPERT_INPUT,
                         .sum_scale = scaled ? p->model->arch->shared_scale : 1,
                         .perm = p->model->layers[layer].sparse.expert_perm,
+                        .by_token = t[ROLE_ROUTER_TABLE].data,
                         .select_bias = t[ROLE_ROUTER_SELECT_BIAS].data,
                         .shared_router = t[ROLE_SHARED_ROUTER].data,
                         .shared = t[ROLE_SHARED_DOWN].data && !latent};

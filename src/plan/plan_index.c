@@ -11,13 +11,20 @@ plan_blocks plan_attention_blocks(const plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     const model_layer *l = &p->model->layers[layer];
     if (l->t[ROLE_INDEX_Q].data || l->hp.index_shared)
-        return (plan_blocks){
-            .size = hp->block_size, .top = hp->block_top, .local = hp->block_local};
+        return (plan_blocks){.size = hp->block_size,
+                             .top = hp->block_top,
+                             .local = hp->block_local,
+                             .whole = hp->joint_kv};
     bool whole = l->hp.mixers & MIXER_ATTENTION && hp->n_latent == 0 && hp->n_index_head == 0 &&
                  l->hp.window == 0 && !l->t[ROLE_ATTN_SLOPES].data;
     bool fits = l->hp.head_dim % (CPU_ACT_GROUP / 2) == 0; /* rows of bounds: Q8_0 */
     bool on_cpu = p->splits[layer].primary == SIDE_CPU && plan_owns(p, layer);
     return on_cpu && whole && fits ? plan_bounds(p->attn_blocks) : (plan_blocks){0};
+}
+
+static void add_selection(plan *p, int layer) {
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_FIND_BLOCKS, layer, BUF_INDEX_Q);
+    STEP_ARGS(s, find_blocks)->blocks = plan_attention_blocks(p, layer);
 }
 
 void plan_add_index(plan *p, int layer) {
@@ -33,9 +40,7 @@ void plan_add_index(plan *p, int layer) {
                                       .norm = p->model->arch->qk_norm,
                                       .q_norm = l->t[ROLE_INDEX_Q_NORM].data,
                                       .k_norm = l->t[ROLE_INDEX_K_NORM].data};
-
-    s = plan_add_step(p, side, OP_FIND_BLOCKS, layer, BUF_INDEX_Q);
-    STEP_ARGS(s, find_blocks)->blocks = plan_attention_blocks(p, layer);
+    add_selection(p, layer);
 }
 
 void plan_add_index_inputs(plan *p, int layer) {
@@ -58,9 +63,15 @@ void plan_add_positions(plan *p, int layer) {
 
     s = plan_add_step(p, side, OP_INDEX_STORE, layer, BUF_INDEX_Q);
     *STEP_ARGS(s, rope) = (args_rope){.set = l->hp.rope, .neox = hp->index_rope == ROPE_NEOX};
+    add_selection(p, layer);
+}
 
-    s = plan_add_step(p, side, OP_FIND_BLOCKS, layer, BUF_INDEX_Q);
-    STEP_ARGS(s, find_blocks)->blocks = plan_attention_blocks(p, layer);
+void plan_add_selected_keys(plan *p, int layer) {
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_INDEX_STORE, layer, BUF_INDEX_Q);
+    *STEP_ARGS(s, rope) = (args_rope){.set = p->model->layers[layer].hp.rope,
+                                      .neox = p->model->hp.index_rope == ROPE_NEOX,
+                                      .no_values = true};
+    add_selection(p, layer);
 }
 
 void plan_add_bounds(plan *p, int layer, int64_t q_stride) {

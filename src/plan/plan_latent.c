@@ -14,16 +14,16 @@
 
 #include "plan_impl.h"
 
-static args_heads *add_heads(plan *p, int layer, plan_buffer in, tensor_role role,
-                             plan_buffer out) {
+args_heads *plan_add_heads(plan *p, int layer, plan_buffer in, tensor_role role, plan_buffer out,
+                           int n) {
     plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_HEADS, layer, in);
     plan_add_matrix(p, s, role, ROLE_COUNT, out);
-    STEP_ARGS(s, heads)->n = p->model->layers[layer].hp.n_head;
+    STEP_ARGS(s, heads)->n = n;
     return STEP_ARGS(s, heads);
 }
 
 /* Queries and index queries from their latent vector. */
-static void add_queries(plan *p, int layer) {
+void plan_add_latent_queries(plan *p, int layer) {
     const model_tensor *norm = &p->model->layers[layer].t[ROLE_ATTN_Q_A_NORM];
     plan_side side = p->splits[layer].primary;
     plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_LATENT_Q);
@@ -48,9 +48,9 @@ void plan_add_latents(plan *p, int layer) {
     plan_add_matrix(p, s, ROLE_ATTN_KV_A, ROLE_COUNT, BUF_K);
     if (l->t[ROLE_ATTN_GATE].data) plan_add_matrix(p, s, ROLE_ATTN_GATE, ROLE_COUNT, BUF_ATTN_GATE);
     if (l->t[ROLE_INDEX_Q].data) plan_add_index_inputs(p, layer);
-    if (two) add_queries(p, layer);
+    if (two) plan_add_latent_queries(p, layer);
     if (l->t[ROLE_INDEX_Q].data) plan_add_positions(p, layer);
-    args_heads *heads = add_heads(p, layer, BUF_Q, ROLE_ATTN_K_B, BUF_LATENT_Q);
+    args_heads *heads = plan_add_heads(p, layer, BUF_Q, ROLE_ATTN_K_B, BUF_LATENT_Q, l->hp.n_head);
     heads->in = (plan_part){0, hp->q_dim};
     heads->out = (plan_part){hp->n_rot, l->hp.head_dim};
     s = plan_add_step(p, side, OP_LATENT_STORE, layer, BUF_Q);
@@ -61,7 +61,8 @@ void plan_add_latents(plan *p, int layer) {
 
 void plan_add_values(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
-    args_heads *heads = add_heads(p, layer, BUF_ATTN, ROLE_ATTN_V_B, BUF_V);
+    args_heads *heads = plan_add_heads(p, layer, BUF_ATTN, ROLE_ATTN_V_B, BUF_V,
+                                       p->model->layers[layer].hp.n_head);
     heads->in = (plan_part){hp->n_rot, p->model->layers[layer].hp.head_dim};
     heads->out = (plan_part){0, hp->v_dim};
 }

@@ -3,10 +3,10 @@
  *   attention block   norm -> Q, K, V -> rotation and cache -> attention -> output      X +=
  *   FFN block         norm -> gate and up -> down                                       X +=
  *
- * Other files add steps for some models or placements: plan_latent.c MLA, plan_index.c sparse
- * attention, plan_recurrent.c recurrent mixers, plan_experts.c mixtures of experts, plan_ffn.c
- * selected neurons and layers on several devices, plan_streams.c residual streams,
- * plan_layer_embd.c embeddings per layer. */
+ * Other files add steps for some models or placements: plan_latent.c MLA, plan_compress.c
+ * compressed keys, plan_index.c sparse attention, plan_recurrent.c recurrent mixers, plan_experts.c
+ * mixtures of experts, plan_ffn.c selected neurons and layers on several devices, plan_streams.c
+ * residual streams, plan_layer_embd.c embeddings per layer. */
 #include <assert.h>
 #include <math.h>
 
@@ -68,6 +68,8 @@ static void add_rotation(plan *p, int layer) {
     *STEP_ARGS(s, rope) = (args_rope){
         .set = l->hp.rope,
         .neox = p->model->hp.rope == ROPE_NEOX,
+        .rot_at = p->model->hp.rot_at,
+        .no_values = p->model->hp.joint_kv,
         .q_stride = q_stride(p, layer),
         .norm = p->model->arch->qk_norm,
         .q_norm = wide ? NULL : q->data,
@@ -79,7 +81,8 @@ static void add_rotation(plan *p, int layer) {
         .clamp = p->model->hp.qkv_clamp,
     };
     /* On the GPU, sparse attention needs this step also for single tokens. */
-    if (l->t[ROLE_INDEX_Q].data) plan_set_kernel(s, KERNEL_PLAIN, KERNEL_PLAIN, KERNEL_PLAIN);
+    if (l->t[ROLE_INDEX_Q].data || p->model->hp.joint_kv)
+        plan_set_kernel(s, KERNEL_PLAIN, KERNEL_PLAIN, KERNEL_PLAIN);
 }
 
 /* ATTN = attention of Q, or of LATENT_Q, times the sigmoid of a gate, quantized; MLA: V = ATTN
@@ -88,7 +91,7 @@ static plan_buffer add_scores(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     const model_layer *l = &p->model->layers[layer];
     plan_side side = p->splits[layer].primary;
-    bool latent = hp->n_latent > 0;
+    bool latent = hp->n_latent > 0, joint = hp->joint_kv;
     bool inside = p->model->arch->gated_queries, apart = l->t[ROLE_ATTN_GATE].data; /* gates */
     bool head_gates = apart && l->t[ROLE_ATTN_GATE].n_out == l->hp.n_head;
     const plan_blocks blocks = plan_attention_blocks(p, layer);
@@ -98,7 +101,8 @@ static plan_buffer add_scores(plan *p, int layer) {
         .window = l->hp.window,
         .both_ways = hp->bidirectional,
         .chunks = p->model->arch->has & ARCH_CHUNKS,
-        .latent = latent,
+        .latent = latent || joint,
+        .ratio = l->hp.ratio,
         .temperature = hp->attn_temperature != 0 &&
                        (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE),
         .gated = side == SIDE_GPU && !latent && (inside || apart),
@@ -115,9 +119,10 @@ static plan_buffer add_scores(plan *p, int layer) {
         s = plan_add_step(p, side, OP_GATE_HEADS, layer, BUF_ATTN);
         STEP_ARGS(s, gate_heads)->q_stride = q_stride(p, layer);
     }
-    plan_buffer result = latent ? BUF_V : BUF_ATTN;
+    plan_buffer result = latent || joint ? BUF_V : BUF_ATTN;
     if (latent) plan_add_values(p, layer);
-    if (side == SIDE_CPU || latent) { /* otherwise attention quantizes its result */
+    if (joint) plan_add_groups(p, layer);
+    if (side == SIDE_CPU || latent || joint) { /* otherwise attention quantizes its result */
         s = plan_add_step(p, side, OP_QUANTIZE, layer, result);
         STEP_ARGS(s, quantize)->gated = apart;
         STEP_ARGS(s, quantize)->head_gates = head_gates;
@@ -182,7 +187,10 @@ static void add_attention_block(plan *p, int layer) {
     else
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
     if (recurs) plan_add_recurrent_in(p, layer);
-    if (attends && p->model->hp.n_latent == 0) add_projections(p, layer); /* MLA: single steps */
+    if (attends && p->model->hp.joint_kv)
+        plan_add_compressed(p, layer);
+    else if (attends && p->model->hp.n_latent == 0)
+        add_projections(p, layer); /* MLA: single steps */
     if (recurs) plan_add_recurrent(p, layer);
     if (attends) add_attention(p, layer);
 }

@@ -16,6 +16,7 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_HYPER_IN] = "hyper_in",
                                                  [BUF_HYPER] = "hyper",
                                                  [BUF_INDEX_W] = "index_w",
+                                                 [BUF_COMPRESS] = "compress",
                                                  [BUF_LATENT_Q] = "latent_q",
                                                  [BUF_ATTN_GATE] = "attn_gate",
                                                  [BUF_ATTN] = "attn",

@@ -19,7 +19,7 @@ typedef enum plan_buffer {
                      n_embd] */
     BUF_HYPER_IN, /* hyper-connections: the norm of all streams [n_stream * n_embd] */
     BUF_HYPER,    /* before the sigmoid: weights of the sum of streams, then of the block's result
-                     [2 * n_stream] */
+                     [2 * n_stream], then those that mix streams [n_stream^2] */
     BUF_Y,        /* normed input of a block, or the result that is added to X [n_embd] */
     BUF_Q,        /* [n_head * head_dim]; MLA: [n_head * q_dim] */
     BUF_K,        /* [n_head_kv * head_dim] */
@@ -28,6 +28,7 @@ typedef enum plan_buffer {
                      index_dim] */
     BUF_INDEX_K,  /* index key [index_dim] */
     BUF_INDEX_W,  /* DSA: weights of the index queries [n_index_head] */
+    BUF_COMPRESS, /* parts of compressed keys (args_compress) */
     BUF_LATENT_Q, /* MLA: queries' latent vector [n_latent_q], then queries times k_b, in the layout
                      of the cache [n_head * head_dim] */
     BUF_ATTN_GATE, /* [n_head * head_dim] */
@@ -187,7 +188,13 @@ typedef struct plan_part {
 typedef struct plan_blocks {
     int32_t size, top, first, local; /* size 0: all positions are attended to */
     bool bounds;
+    bool whole; /* a block is one compressed key, which tokens see from its last position on */
 } plan_blocks;
+
+/* The number of blocks that a token at position `pos` can attend to. */
+static inline int64_t plan_blocks_seen(const plan_blocks *b, int64_t pos) {
+    return b->whole ? (pos + 1) / b->size : pos / b->size + 1;
+}
 
 /* Most tokens of a session in a ubatch that are decode or the verification of drafts; more are
  * prefill. */
@@ -213,7 +220,8 @@ static inline plan_blocks plan_bounds(int32_t attn_blocks) {
 /* Whether a token at position `pos` attends to all positions before it; n_tokens: of its session in
  * the ubatch. */
 static inline bool plan_blocks_all(const plan_blocks *b, int n_tokens, int64_t pos) {
-    return b->size == 0 || pos / b->size < b->top || (b->bounds && n_tokens > PLAN_DECODE_TOKENS);
+    return b->size == 0 || plan_blocks_seen(b, pos) <= b->top ||
+           (b->bounds && n_tokens > PLAN_DECODE_TOKENS);
 }
 
 /* The experts of a layer. Matrices are those of the first expert; expert_bytes is the distance to
@@ -233,6 +241,7 @@ typedef struct plan_experts {
     bool weigh_input;    /* weights multiply the input, not the output */
     float sum_scale;     /* of the sum */
     const int32_t *perm; /* [n_expert] source index of each stored expert; NULL: identity */
+    const int32_t *by_token;    /* [n_vocab][n_used] experts of each token; NULL: by score */
     const float *select_bias;   /* added to probabilities, only for the choice */
     const float *shared_router; /* [n_embd]: multiplies the shared expert's result by sigmoid(w .
                                    y); NULL: by 1 */
@@ -307,11 +316,15 @@ typedef struct args_mix {
 } args_mix;
 
 /* Hyper-connections: a stream's weight is factor * sigmoid(scale[0] x + base) + eps, x its number
- * in BUF_HYPER: OP_HYPER_IN the first n_stream numbers, OP_HYPER_OUT the others. */
+ * in BUF_HYPER: OP_HYPER_IN the first n_stream numbers, OP_HYPER_OUT the next n_stream. Where it
+ * mixes streams, the n_stream^2 numbers after these are weights of streams, [from][to], with
+ * scale[1] and the rest of the base. */
 typedef struct args_hyper {
-    const float *base;  /* [n_stream] */
-    const float *scale; /* [1] */
-    float factor;
+    const float *base;  /* [n_stream]; mixing: [n_stream + n_stream^2] */
+    const float *scale; /* [1]; mixing: [2] */
+    float factor, eps;
+    int rounds;    /* OP_HYPER_OUT: model_hparams.hyper_rounds */
+    float mix_eps; /* added to weights that mix streams, and to their sums */
 } args_hyper;
 
 /* Attention over earlier residuals. */
@@ -346,6 +359,8 @@ typedef struct args_top_k {
 typedef struct args_rope {
     rope_set set;                 /* set of angles */
     bool neox;                    /* pairs of ROPE_NEOX, not of ROPE_INTERLEAVED */
+    int32_t rot_at;               /* first rotated element of a head */
+    bool no_values;               /* keys are also the values; OP_INDEX_STORE: queries only */
     int64_t q_stride;             /* floats from one head of Q to the next */
     norm_kind norm;               /* norms of heads of Q and K */
     const float *q_norm, *k_norm; /* a head's weights are at q_norm + head * norm_stride; or NULL */
@@ -363,11 +378,31 @@ typedef struct args_latent_store {
     const float *k_norm; /* [n_rot] RMS norm of the key before its rotation; NULL: none */
 } args_latent_store;
 
+/* Compressed keys. BUF_COMPRESS has a token's parts of a key and their scores, [n_parts][dim]
+ * each, then those of an index key. */
+typedef struct args_compress {
+    int32_t ratio; /* positions per key */
+    int n_parts;   /* 2: a key is the sum over its own positions, with part 1, and over those of
+                      the key before it, with part 0 */
+    rope_set set;
+    bool neox;
+    struct plan_compressed {
+        int64_t dim;   /* elements of a key; 0: there are none */
+        int64_t at;    /* in BUF_COMPRESS, floats */
+        int64_t state; /* in a session's state: [n_parts][3][dim] maximum, sum, weighted sum */
+        const float *positions; /* [ratio][n_parts * dim], added to scores */
+        const float *norm;      /* [dim] */
+        int32_t rot_at;         /* first rotated element */
+    } of[2];                    /* keys, index keys */
+} args_compress;
+
 typedef struct args_attention {
     int32_t window;   /* positions that a token attends to, including its own; 0: all */
     bool both_ways;   /* a token also attends to those after it, at most window / 2 away */
     bool chunks;      /* `window` is a fixed range of positions */
-    bool latent;      /* MLA: values are the keys */
+    bool latent;      /* values are the keys: MLA, compressed keys */
+    int32_t ratio;    /* positions per compressed key, which a token also attends to, in layers with
+                         `blocks` to the selected ones; 0: there are none */
     bool temperature; /* scores grow with the position (model_hparams) */
     bool gated; /* only on the GPU: the result is multiplied by the sigmoid of BUF_ATTN_GATE, or of
                    the gates after Q's heads if q_stride is longer than a head */
@@ -464,6 +499,7 @@ typedef struct args_head {
     X(top_k)                                                                                       \
     X(rope)                                                                                        \
     X(latent_store)                                                                                \
+    X(compress)                                                                                    \
     X(attention)                                                                                   \
     X(gate_heads)                                                                                  \
     X(find_blocks)                                                                                 \

@@ -20,6 +20,9 @@
  *
  *   norm -> matmul fn -> hyper_in -> [the block, without x +=] -> hyper_out
  *
+ * DeepSeek-V4 also mixes the streams there, with a matrix of weights that rows and columns of
+ * nearly unit sum (Xie et al. 2025, arXiv 2512.24880).
+ *
  * With attention over earlier residuals (Kimi K3) stream 0 is the residual stream. In every
  * past_period-th layer it is copied to the next stream and begins anew with the attention block's
  * result. Each block reads the sum of all values so far, s_k, with weights softmax(norm(s_k) . w):
@@ -106,8 +109,10 @@ void plan_add_hyper_in(plan *p, plan_side side, int layer, tensor_role fn) {
     const plan_matrix weights = plan_make_matrix(p, layer, fn, ROLE_COUNT, BUF_HYPER);
     plan_set_matrix(s, &weights);
     s = plan_add_step(p, side, OP_HYPER_IN, layer, BUF_STREAMS);
-    *STEP_ARGS(s,
-               hyper) = (args_hyper){.base = t[fn + 1].data, .scale = t[fn + 2].data, .factor = 1};
+    *STEP_ARGS(s, hyper) = (args_hyper){.base = t[fn + 1].data,
+                                        .scale = t[fn + 2].data,
+                                        .factor = 1,
+                                        .eps = p->model->hp.hyper_eps};
 }
 
 plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, tensor_role fn, plan_buffer in) {
@@ -117,7 +122,10 @@ plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, tensor_role fn
     s->out = BUF_STREAMS;
     *STEP_ARGS(s, hyper) = (args_hyper){.base = (const float *)t[fn + 1].data + hp->n_stream,
                                         .scale = (const float *)t[fn + 2].data + 1,
-                                        .factor = hp->hyper_magnitude};
+                                        .factor = hp->hyper_magnitude,
+                                        .eps = hp->hyper_rounds > 0 ? 0 : hp->hyper_eps,
+                                        .rounds = hp->hyper_rounds,
+                                        .mix_eps = hp->hyper_eps};
     return s;
 }
 

@@ -207,6 +207,8 @@ bool plan_is_supported(const model *m, int layer, pi_mode mode, plan_layer_part 
         c.lack = (plan_lack){.op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .encoder = true};
     else if (layer == m->hp.n_layer)
         need_head(&c, m);
+    else if (part == PLAN_PART_PRIMARY && m->hp.joint_kv)
+        c.lack = (plan_lack){.op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .compressed = true};
     else if (part == PLAN_PART_PRIMARY)
         need_primary(&c, m, layer, mode);
     else
@@ -237,6 +239,8 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]) {
     const char *shape = shapes[lack->op], *name = gpu_op_name(lack->op);
     if (lack->encoder)
         snprintf(text, PLAN_LACK_TEXT, "encoders");
+    else if (lack->compressed)
+        snprintf(text, PLAN_LACK_TEXT, "compressed keys");
     else if (lack->shape && shape)
         snprintf(text, PLAN_LACK_TEXT, "%s", shape);
     else if (lack->shape)

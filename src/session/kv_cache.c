@@ -13,13 +13,18 @@ static bool layer_bytes(int64_t n_head_kv, int64_t n_ctx, size_t row, size_t *ou
 bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type_v, kv_layer *out) {
     const model_layer_hparams *l = &m->layers[layer].hp;
     uint64_t n = (uint64_t)l->head_dim;
-    *out = (kv_layer){.n_heads = model_kv_heads(l, layer)};
+    *out = (kv_layer){.n_heads = model_kv_heads(l, layer), .per = {1, 1, 1, 1}};
     if (l->n_head_kv == 0) return true; /* a layer without attention */
     if (!quant_row_bytes(type_k, n, &out->row[KV_KEYS])) return false;
     if (m->layers[layer].t[ROLE_INDEX_Q].data && out->n_heads > 0 &&
         !quant_row_bytes(type_k, (uint64_t)m->hp.index_dim, &out->row[KV_INDEX]))
         return false;
-    return m->hp.n_latent > 0 || quant_row_bytes(type_v, (uint64_t)l->v_dim, &out->row[KV_VALUES]);
+    if (l->ratio > 0) {
+        out->per[KV_INDEX] = out->per[KV_COMPRESSED] = l->ratio;
+        out->row[KV_COMPRESSED] = out->row[KV_KEYS];
+    }
+    return m->hp.n_latent > 0 || m->hp.joint_kv ||
+           quant_row_bytes(type_v, (uint64_t)l->v_dim, &out->row[KV_VALUES]);
 }
 
 uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, const plan_blocks *b,
@@ -28,6 +33,13 @@ uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, const plan_
     uint64_t heads = (uint64_t)lhp->n_head_kv;
     uint64_t row = heads * (l->row[KV_KEYS] + l->row[KV_VALUES]);
     uint64_t most = (uint64_t)b->top * (uint64_t)b->size;
+    if (m->hp.joint_kv) {
+        uint64_t window = seen < (uint64_t)lhp->window ? seen : (uint64_t)lhp->window;
+        uint64_t rows = lhp->ratio > 0 ? seen / (uint64_t)lhp->ratio : 0;
+        bool selects = b->size > 0 && rows > (uint64_t)b->top;
+        return (window + (selects ? (uint64_t)b->top : rows)) * row +
+               (selects ? rows * l->row[KV_INDEX] : 0);
+    }
     if (b->size == 0 || seen <= most) return seen * row;
     size_t bounds = 0;
     uint64_t choice = seen * l->row[KV_INDEX];
@@ -49,7 +61,7 @@ static bool place_layer(kv_cache *kv, const plan *p, int layer, size_t *total) {
             l->offset[part] = own->offset[part];
             continue;
         }
-        if (!layer_bytes(heads, kv->n_ctx, l->row[part], &bytes)) return false;
+        if (!layer_bytes(heads, kv->n_ctx / l->per[part], l->row[part], &bytes)) return false;
         l->offset[part] = *total;
         if (!size_add(*total, bytes, total)) return false;
     }

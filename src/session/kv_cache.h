@@ -3,7 +3,8 @@
  * cache is always full-length, so any prefix can be kept: rewinding only changes the length. With
  * MLA a layer has one head whose keys are also the values. A layer that reads the cache of an
  * earlier layer has no cache. With sparse attention a layer has one more head, the index: the keys
- * that select blocks of positions. */
+ * that select blocks of positions. Compressed keys, and then the index, have a row for several
+ * positions. */
 #ifndef SESSION_KV_CACHE_H
 #define SESSION_KV_CACHE_H
 
@@ -11,10 +12,11 @@
 #include "plan.h"
 
 /* What a layer caches. */
-typedef enum kv_part { KV_KEYS, KV_VALUES, KV_INDEX, KV_PARTS } kv_part;
+typedef enum kv_part { KV_KEYS, KV_VALUES, KV_INDEX, KV_COMPRESSED, KV_PARTS } kv_part;
 
 typedef struct kv_layer {
     int32_t n_heads; /* heads of keys and values; 0: the layer reads the cache of another layer */
+    int32_t per[KV_PARTS]; /* positions per row; the row belongs to the last of them */
     size_t row[KV_PARTS]; /* bytes of one head at one position; 0: no such part (values that are the
                              keys) */
     size_t offset[KV_PARTS]; /* offset of the part in `data`, bytes; unused for layers on the GPU */
@@ -22,27 +24,46 @@ typedef struct kv_layer {
 } kv_layer;
 
 static inline int32_t kv_layer_heads(const kv_layer *l, kv_part part) {
-    if (part == KV_INDEX) return l->row[part] > 0;
+    if (part == KV_INDEX || part == KV_COMPRESSED) return l->row[part] > 0;
     return l->n_heads;
 }
 
 /* Heads of all parts, in the order of a saved session: keys and values head by head, then the
- * index. */
+ * index, then compressed keys. */
 static inline int32_t kv_layer_pieces(const kv_layer *l) {
-    return 2 * l->n_heads + kv_layer_heads(l, KV_INDEX);
+    return 2 * l->n_heads + kv_layer_heads(l, KV_INDEX) + kv_layer_heads(l, KV_COMPRESSED);
 }
 typedef struct kv_piece {
     kv_part part;
     int head;
 } kv_piece;
 static inline kv_piece kv_layer_piece(const kv_layer *l, int32_t i) {
-    if (i >= 2 * l->n_heads) return (kv_piece){.part = KV_INDEX};
+    bool index = i == 2 * l->n_heads && kv_layer_heads(l, KV_INDEX) > 0;
+    if (i >= 2 * l->n_heads) return (kv_piece){.part = index ? KV_INDEX : KV_COMPRESSED};
     return (kv_piece){.part = (kv_part)(i % 2), .head = i / 2};
 }
 
-/* Bytes of a position: all heads of all parts. */
-static inline size_t kv_layer_bytes(const kv_layer *l) {
-    return (size_t)l->n_heads * (l->row[KV_KEYS] + l->row[KV_VALUES]) + l->row[KV_INDEX];
+/* The rows of a part that belong to n positions from `first` on. */
+typedef struct kv_row_range {
+    int64_t first, n;
+} kv_row_range;
+static inline kv_row_range kv_layer_rows_at(const kv_layer *l, kv_part part, int64_t first,
+                                            int64_t n) {
+    int64_t row = first / l->per[part];
+    return (kv_row_range){row, (first + n) / l->per[part] - row};
+}
+/* The most rows that belong to any n positions. */
+static inline int64_t kv_layer_room(const kv_layer *l, kv_part part, int64_t n) {
+    return n / l->per[part] + (l->per[part] > 1 && n > 0);
+}
+
+/* Bytes of room for n positions: all heads of all parts. */
+static inline size_t kv_layer_bytes(const kv_layer *l, int64_t n) {
+    size_t sum = 0;
+    for (int part = 0; part < KV_PARTS; part++)
+        sum += (size_t)kv_layer_room(l, (kv_part)part, n) *
+               (size_t)kv_layer_heads(l, (kv_part)part) * l->row[part];
+    return sum;
 }
 
 /* Size of the Hadamard matrix that rotates rows of n elements, block by block, before they are
@@ -88,11 +109,12 @@ pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_
                           int64_t n_ctx, pi_error *err);
 void kv_cache_free(kv_cache *kv); /* accepts a zeroed cache */
 
+/* row: the position, in parts with a row for each. */
 static inline uint8_t *kv_cache_row(const kv_cache *kv, int layer, kv_part part, int head,
-                                    int64_t pos) {
+                                    int64_t row) {
     const kv_layer *l = &kv->layers[layer];
     return kv->data + l->offset[part] +
-           ((size_t)head * (size_t)kv->n_ctx + (size_t)pos) * l->row[part];
+           ((size_t)head * (size_t)(kv->n_ctx / l->per[part]) + (size_t)row) * l->row[part];
 }
 static inline uint8_t *kv_cache_k(const kv_cache *kv, int layer, int head, int64_t pos) {
     return kv_cache_row(kv, layer, KV_KEYS, head, pos);

@@ -17,7 +17,8 @@
 
 struct engine_context; /* opaque in src/session */
 
-/* Positions [first, first + n) of one part of a layer's cache. */
+/* Rows [first, first + n) of one part of a layer's cache: positions, in parts with a row for
+ * each. */
 typedef struct kv_range {
     int layer;
     kv_part part;
@@ -179,7 +180,7 @@ pi_status session_get_state(const pi_session *s, const int32_t *tokens, int64_t 
 pi_status session_set_state(pi_session *s, const void *data, size_t n_bytes, int32_t *tokens,
                             int64_t capacity, int64_t *n_tokens, pi_error *err);
 
-/* Copies positions [first, first + n) of a layer that this machine holds to [n * kv_layer_bytes],
+/* Copies positions [first, first + n) of a layer that this machine holds to [kv_layer_bytes],
  * as a saved session has them; the other way round, the first n of n_stored positions. */
 pi_status session_get_layer(const pi_session *s, int layer, int64_t first, int64_t n, void *to,
                             pi_error *err);

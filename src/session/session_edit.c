@@ -17,7 +17,8 @@ static void copy_layer(pi_session *to, const pi_session *from, int layer, size_t
     for (int32_t i = 0; i < kv_layer_pieces(l); i++) {
         const kv_piece p = kv_layer_piece(l, i);
         memcpy(kv_cache_row(&to->kv, layer, p.part, p.head, 0),
-               kv_cache_row(&from->kv, layer, p.part, p.head, 0), n * l->row[p.part]);
+               kv_cache_row(&from->kv, layer, p.part, p.head, 0),
+               n / (size_t)l->per[p.part] * l->row[p.part]);
     }
 }
 
@@ -99,7 +100,7 @@ static void turn_keys(const removal *r, int layer, kv_part part, uint8_t *keys, 
     const model_hparams *hp = &h->model->hp;
     rope_set set = h->model->layers[layer].hp.rope;
     int64_t head_dim = part == KV_INDEX ? hp->index_dim : h->model->layers[layer].hp.head_dim;
-    int64_t at = part == KV_INDEX ? hp->index_rot_at : 0;
+    int64_t at = part == KV_INDEX ? hp->index_rot_at : hp->rot_at;
     bool neox = (part == KV_INDEX ? hp->index_rope : hp->rope) == ROPE_NEOX;
     if (set == ROPE_SET_NONE || part == KV_VALUES) return;
     for (int64_t i = 0; i < n; i++, keys += kv->layers[layer].row[part]) {

@@ -6,11 +6,14 @@
  * The file does not depend on the devices of the layers. */
 #include "session_file.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "file.h"
 #include "mem.h"
 #include "session.h"
+
+static_assert((int)SESSION_RATIOS == (int)MODEL_RATIOS, "a ratio without its number of bytes");
 
 static const char magic[8] = {'P', 'I', 'S', 'E', 'S', 'S', 'N', '\n'};
 
@@ -99,10 +102,13 @@ pi_status session_parse(const uint8_t *data, size_t n_bytes, const char *name,
     pi_status status = check_header(data, n_bytes, name, shape, err);
     if (status != PI_OK) return status;
     uint32_t n = get_u32(data + AT_TOKENS);
-    size_t per_token, need;
+    size_t per_token, need, rows;
     bool fits = n >= 1 && n <= INT32_MAX && size_add(shape->token_bytes, 4, &per_token) &&
                 size_mul(n, per_token, &need) && size_add(need, SESSION_HEADER_BYTES, &need) &&
                 size_add(need, shape->state_bytes, &need);
+    for (int i = 1; i < SESSION_RATIOS && fits; i++) /* as kv_layer_room */
+        fits = size_mul((size_t)(n >> i) + 1, shape->row_bytes[i], &rows) &&
+               size_add(need, rows, &need);
     if (!fits || need != n_bytes)
         return error_set(err, PI_ERR_FORMAT,
                          "saved session has a wrong length: %s: %zu bytes for %u tokens: delete it",
@@ -128,10 +134,10 @@ pi_status session_parse(const uint8_t *data, size_t n_bytes, const char *name,
 
 /* ---- shape ----------------------------------------------------------------------------------- */
 
-/* Bytes of one token in the cache. */
-static uint64_t token_bytes(const pi_session *s) {
-    uint64_t sum = 0;
-    for (int i = 0; i < s->host->model->hp.n_layer; i++) sum += kv_layer_bytes(&s->kv.layers[i]);
+/* Bytes of n tokens in the cache. */
+static size_t cache_bytes(const pi_session *s, int64_t n) {
+    size_t sum = 0;
+    for (int i = 0; i < s->host->model->hp.n_layer; i++) sum += kv_layer_bytes(&s->kv.layers[i], n);
     return sum;
 }
 
@@ -145,13 +151,22 @@ static uint64_t state_bytes(const pi_session *s) {
 
 static session_shape shape_of(const pi_session *s) {
     const model *m = s->host->model;
-    return (session_shape){.model = session_model_hash(m),
+    session_shape shape = {.model = session_model_hash(m),
                            .settings = session_settings_hash(s),
                            .type_k = (uint32_t)s->kv.type_k,
                            .type_v = (uint32_t)s->kv.type_v,
-                           .token_bytes = token_bytes(s),
                            .state_bytes = state_bytes(s),
                            .n_vocab = m->hp.n_vocab};
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        const kv_layer *l = &s->kv.layers[i];
+        for (int part = 0; part < KV_PARTS; part++) {
+            uint64_t bytes = (uint64_t)kv_layer_heads(l, (kv_part)part) * l->row[part];
+            int k = 0;
+            while (1 << k < l->per[part]) k++;
+            *(k == 0 ? &shape.token_bytes : &shape.row_bytes[k]) += bytes;
+        }
+    }
+    return shape;
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -197,14 +212,30 @@ typedef struct positions {
     int64_t first, n;
 } positions;
 
+/* Zeros in the room for rows that these positions do not have. */
+static pi_status fill_room(payload *p, const kv_layer *l, kv_part part, positions at,
+                           pi_error *err) {
+    static const uint8_t zeros[64] = {0};
+    int64_t n = kv_layer_room(l, part, at.n) - kv_layer_rows_at(l, part, at.first, at.n).n;
+    pi_status status = PI_OK;
+    for (size_t left = (size_t)n * l->row[part]; left > 0 && status == PI_OK;) {
+        size_t piece = left < sizeof zeros ? left : sizeof zeros;
+        status = payload_write(p, zeros, piece, err);
+        left -= piece;
+    }
+    return status;
+}
+
 static pi_status write_layer(payload *p, const pi_session *s, int layer, positions at,
                              pi_error *err) {
     const kv_layer *l = &s->kv.layers[layer];
     pi_status status = PI_OK;
     for (int32_t i = 0; i < kv_layer_pieces(l) && status == PI_OK; i++) {
         const kv_piece piece = kv_layer_piece(l, i);
-        status = payload_write(p, kv_cache_row(&s->kv, layer, piece.part, piece.head, at.first),
-                               (size_t)at.n * l->row[piece.part], err);
+        const kv_row_range rows = kv_layer_rows_at(l, piece.part, at.first, at.n);
+        status = payload_write(p, kv_cache_row(&s->kv, layer, piece.part, piece.head, rows.first),
+                               (size_t)rows.n * l->row[piece.part], err);
+        if (status == PI_OK) status = fill_room(p, l, piece.part, at, err);
     }
     return status;
 }
@@ -214,21 +245,28 @@ static pi_status write_layer(payload *p, const pi_session *s, int layer, positio
 typedef struct device_layer {
     const kv_layer *layer;
     uint8_t *data[KV_PARTS]; /* [n][heads][row] */
-    size_t n;
+    positions at;
 } device_layer;
 
-static pi_status device_layer_alloc(device_layer *d, const pi_session *s, int layer, int64_t n,
+static pi_status device_layer_alloc(device_layer *d, const pi_session *s, int layer, positions p,
                                     pi_error *err) {
     const kv_layer *l = &s->kv.layers[layer];
-    *d = (device_layer){.layer = l, .n = (size_t)n};
-    size_t bytes = d->n * kv_layer_bytes(l);
+    *d = (device_layer){.layer = l, .at = p};
+    size_t bytes = kv_layer_bytes(l, p.n);
     uint8_t *at = mem_alloc(bytes + 1);
     if (!at) return error_nomem(err, bytes, "a layer of the KV cache");
     for (int part = 0; part < KV_PARTS; part++) {
         d->data[part] = at;
-        at += d->n * (size_t)kv_layer_heads(l, (kv_part)part) * l->row[part];
+        at += (size_t)kv_layer_room(l, (kv_part)part, p.n) *
+              (size_t)kv_layer_heads(l, (kv_part)part) * l->row[part];
     }
     return PI_OK;
+}
+
+/* The rows of a part on the GPU. */
+static kv_range device_range(const device_layer *d, int layer, kv_part part) {
+    const kv_row_range rows = kv_layer_rows_at(d->layer, part, d->at.first, d->at.n);
+    return (kv_range){.layer = layer, .part = part, .first = rows.first, .n = rows.n};
 }
 
 static uint8_t *device_row(const device_layer *d, kv_piece piece, size_t pos) {
@@ -239,16 +277,17 @@ static uint8_t *device_row(const device_layer *d, kv_piece piece, size_t pos) {
 static pi_status write_device_layer(payload *p, const pi_session *s, int layer, positions at,
                                     pi_error *err) {
     device_layer d;
-    pi_status status = device_layer_alloc(&d, s, layer, at.n, err);
+    pi_status status = device_layer_alloc(&d, s, layer, at, err);
     for (int part = 0; part < KV_PARTS && status == PI_OK; part++) {
-        const kv_range range = {
-            .layer = layer, .part = (kv_part)part, .first = at.first, .n = at.n};
+        const kv_range range = device_range(&d, layer, (kv_part)part);
         status = s->host->gpus->read(s, &range, d.data[part], err);
     }
     for (int32_t i = 0; i < kv_layer_pieces(d.layer); i++) {
         const kv_piece piece = kv_layer_piece(d.layer, i);
-        for (size_t pos = 0; pos < d.n && status == PI_OK; pos++)
-            status = payload_write(p, device_row(&d, piece, pos), d.layer->row[piece.part], err);
+        const size_t n = (size_t)device_range(&d, layer, piece.part).n;
+        for (size_t row = 0; row < n && status == PI_OK; row++)
+            status = payload_write(p, device_row(&d, piece, row), d.layer->row[piece.part], err);
+        if (status == PI_OK) status = fill_room(p, d.layer, piece.part, at, err);
     }
     mem_free(d.data[0]);
     return status;
@@ -257,7 +296,7 @@ static pi_status write_device_layer(payload *p, const pi_session *s, int layer, 
 /* A layer of another machine. */
 static pi_status write_distant_layer(payload *p, const pi_session *s, int layer, positions at,
                                      pi_error *err) {
-    size_t n_bytes = (size_t)at.n * kv_layer_bytes(&s->kv.layers[layer]);
+    size_t n_bytes = kv_layer_bytes(&s->kv.layers[layer], at.n);
     if (n_bytes == 0) return PI_OK;
     void *rows = mem_alloc(n_bytes);
     if (!rows) return error_nomem(err, n_bytes, "a layer of the KV cache");
@@ -376,8 +415,8 @@ pi_status session_get_state(const pi_session *s, const int32_t *tokens, int64_t 
     *n_bytes = 0;
     pi_status status = check_save(s, tokens, n_tokens, err);
     if (status != PI_OK) return status;
-    size_t need = SESSION_HEADER_BYTES +
-                  (size_t)n_tokens * (sizeof *tokens + (size_t)token_bytes(s)) +
+    size_t need = SESSION_HEADER_BYTES + (size_t)n_tokens * sizeof *tokens +
+                  cache_bytes(s, n_tokens) +
                   (size_t)state_bytes(s); /* cannot overflow: all of it is in memory */
     *n_bytes = need;
     if (capacity < need)
@@ -396,27 +435,27 @@ static void read_layer(pi_session *s, int layer, positions at, const uint8_t *fr
     const kv_layer *l = &s->kv.layers[layer];
     for (int32_t i = 0; i < kv_layer_pieces(l); i++) {
         const kv_piece p = kv_layer_piece(l, i);
-        memcpy(kv_cache_row(&s->kv, layer, p.part, p.head, at.first), from,
-               (size_t)at.n * l->row[p.part]);
-        from += (size_t)n_stored * l->row[p.part];
+        const kv_row_range rows = kv_layer_rows_at(l, p.part, at.first, at.n);
+        memcpy(kv_cache_row(&s->kv, layer, p.part, p.head, rows.first), from,
+               (size_t)rows.n * l->row[p.part]);
+        from += (size_t)kv_layer_room(l, p.part, n_stored) * l->row[p.part];
     }
 }
 
 static pi_status read_device_layer(pi_session *s, int layer, positions at, const uint8_t *from,
                                    int64_t n_stored, pi_error *err) {
     device_layer d;
-    pi_status status = device_layer_alloc(&d, s, layer, at.n, err);
+    pi_status status = device_layer_alloc(&d, s, layer, at, err);
     if (status != PI_OK) return status;
     for (int32_t i = 0; i < kv_layer_pieces(d.layer); i++) {
         const kv_piece p = kv_layer_piece(d.layer, i);
-        size_t row = d.layer->row[p.part];
-        for (size_t pos = 0; pos < d.n; pos++)
-            memcpy(device_row(&d, p, pos), from + pos * row, row);
-        from += (size_t)n_stored * row;
+        const size_t bytes = d.layer->row[p.part], n = (size_t)device_range(&d, layer, p.part).n;
+        for (size_t row = 0; row < n; row++)
+            memcpy(device_row(&d, p, row), from + row * bytes, bytes);
+        from += (size_t)kv_layer_room(d.layer, p.part, n_stored) * bytes;
     }
     for (int part = 0; part < KV_PARTS && status == PI_OK; part++) {
-        const kv_range range = {
-            .layer = layer, .part = (kv_part)part, .first = at.first, .n = at.n};
+        const kv_range range = device_range(&d, layer, (kv_part)part);
         status = s->host->gpus->write(s, &range, d.data[part], err);
     }
     mem_free(d.data[0]);
@@ -439,9 +478,9 @@ static pi_status read_cache(pi_session *s, positions at, const uint8_t *from, in
     for (int i = 0; i < m->hp.n_layer && status == PI_OK; i++) {
         if (s->kv.layers[i].held)
             status = session_put_layer(s, i, at.first, at.n, from, n_stored, err);
-        if (status == PI_OK && ranks && kv_layer_bytes(&s->kv.layers[i]) > 0)
+        if (status == PI_OK && ranks && kv_layer_bytes(&s->kv.layers[i], n_stored) > 0)
             status = ranks->put(s, i, at.first, at.n, from, n_stored, err);
-        from += (size_t)n_stored * kv_layer_bytes(&s->kv.layers[i]);
+        from += kv_layer_bytes(&s->kv.layers[i], n_stored);
     }
     return status;
 }
@@ -532,7 +571,7 @@ pi_status session_load(pi_session *s, const char *path, int32_t *tokens, int64_t
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
 size_t session_range_bytes(const pi_session *s, int64_t n_tokens) {
-    return (size_t)n_tokens * (size_t)token_bytes(s);
+    return cache_bytes(s, n_tokens);
 }
 
 uint64_t session_state_id(const pi_session *s) {

@@ -15,8 +15,10 @@
  *         56      8  hash of the 56 bytes above
  *         64    4 n  token ids, int32
  *     64+4 n    b n  cache: for every layer, for every KV head: keys [n][row_k], values [n][row_v];
- *                    in sparse attention then its index [n][row]
- * 64+(4+b) n         the state of recurrent layers after n tokens, float32; other models have none
+ *                    in sparse attention then its index [n][row]. Compressed keys and
+ *                    their index have a row for every `ratio` tokens: [n / ratio + 1][row], the
+ *                    last row zeros; b does not count these
+ *                    the state of recurrent layers after n tokens, float32; other models have none
  *
  * The hashes detect damage, not forgery: a forged file can put any numbers into the cache, which
  * only changes the logits. Ids and sizes are checked in any case. */
@@ -28,7 +30,7 @@
 
 #include "error.h"
 
-enum { SESSION_HEADER_BYTES = 64, SESSION_VERSION = 2 };
+enum { SESSION_HEADER_BYTES = 64, SESSION_VERSION = 2, SESSION_RATIOS = 11 /* MODEL_RATIOS */ };
 
 struct model;
 struct pi_session;
@@ -37,8 +39,9 @@ struct pi_session;
 typedef struct session_shape {
     uint64_t model, settings; /* hashes */
     uint32_t type_k, type_v;
-    uint64_t token_bytes; /* of one token in the cache */
-    uint64_t state_bytes; /* of recurrent layers, after the cache */
+    uint64_t token_bytes;               /* of one token in the cache */
+    uint64_t row_bytes[SESSION_RATIOS]; /* of the rows that belong to 2^i tokens each; [0]: 0 */
+    uint64_t state_bytes;               /* of recurrent layers, after the cache */
     int32_t n_vocab;
 } session_shape;
 

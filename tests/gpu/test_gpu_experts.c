@@ -22,6 +22,7 @@ static double probability(const gpu_route *a, const double *score, int i) {
     double all = 0;
     for (int k = 0; k < a->n_expert; k++) all += exp(score[k]);
     if (a->gating == GPU_GATING_SOFTMAX) return exp(score[i]) / all;
+    if (a->gating == GPU_GATING_SQRT_SOFTPLUS) return sqrt(log1p(exp(score[i])));
     return a->gating == GPU_GATING_SIGMOID ? 1 / (1 + exp(-score[i])) : score[i];
 }
 
@@ -115,8 +116,8 @@ static void check_route(gpu_route a, bool sorted, bool biased, bool ties) {
 static void test_route(void **state) {
     (void)state;
     static const gpu_gating gatings[] = {GPU_GATING_SOFTMAX, GPU_GATING_SIGMOID,
-                                         GPU_GATING_SOFTMAX_CHOSEN};
-    for (int i = 0; i < 3 * COUNTS; i++) {
+                                         GPU_GATING_SOFTMAX_CHOSEN, GPU_GATING_SQRT_SOFTPLUS};
+    for (int i = 0; i < (int)(sizeof gatings / sizeof *gatings) * COUNTS; i++) {
         case_teardown(NULL);
         gpu_route a = {.n_expert = i % 2 ? 70 : 28,
                        .n_used = 1 + i % MAX_USED,

@@ -336,10 +336,10 @@ const hostile_case hostile_model[] = {
      "not supported: bad.gguf: key qwen3moe.expert_used_count: different values per layer"},
     {"unknown gating", other_arch,
      "qwen3moe expert_count=4 expert_used_count=2 "
-     "expert_gating_func=4",
+     "expert_gating_func=5",
      RUN, 1,
-     "unknown gating 4: bad.gguf: key qwen3moe.expert_gating_func must be 1 (softmax), 2 (sigmoid) "
-     "or 3 (softmax of the selected)"},
+     "unknown gating 5: bad.gguf: key qwen3moe.expert_gating_func must be 1 (softmax), 2 "
+     "(sigmoid), 3 (softmax of the selected) or 4 (square root of softplus)"},
     {"all layers predict further tokens", integer_key, "llama.nextn_predict_layers=2", RUN, 1,
      "bad hyperparameter: bad.gguf: key llama.nextn_predict_layers is 2, not in 0..1; is the file "
      "complete?"},
@@ -450,6 +450,24 @@ const hostile_case hostile_model[] = {
      "bad hyperparameter: bad.gguf: key hy_v4.hyper_connection.count is 1, not in 2..8; is the "
      "file "
      "complete?"},
+    {"compressed keys without ratios", other_arch,
+     "deepseek4 hyper_connection.count=4 hyper_connection.epsilon=0 "
+     "hyper_connection.sinkhorn_iterations=2 attention.q_lora_rank=16 "
+     "attention.output_group_count=2 attention.output_lora_rank=16 attention.indexer.top_k=9 "
+     "attention.indexer.head_count=2 attention.indexer.key_length=32 "
+     "attention.compress_rope_freq_base=10000",
+     RUN, 1,
+     "bad hyperparameter: bad.gguf: key deepseek4.attention.compress_ratios is not a list of "
+     "powers "
+     "of two, or 0, one for every layer; is the file complete?"},
+    {"no groups of heads", other_arch,
+     "deepseek4 hyper_connection.count=4 hyper_connection.epsilon=0 "
+     "hyper_connection.sinkhorn_iterations=2 attention.q_lora_rank=16 "
+     "attention.output_group_count=0",
+     RUN, 1,
+     "bad hyperparameter: bad.gguf: key deepseek4.attention.output_group_count is 0, not in "
+     "1..1024; "
+     "is the file complete?"},
     {"residuals that are never kept", other_arch, "kimi-k3 attn_res.block_size=0", RUN, 1,
      "bad hyperparameter: bad.gguf: key kimi-k3.attn_res.block_size is 0, not in 1..1024; is the "
      "file complete?"},

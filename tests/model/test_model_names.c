@@ -103,8 +103,9 @@ static void test_required(void **state) {
             assert_non_null(arch_tensor_of(row, sparse[k]));
         /* Q, K and V are separate or fused (or depend on the file), positions are rotary or
          * learned, and parallel blocks need only one norm. */
-        assert_int_equal(attends,
-                         arch_tensor_of(row, ROLE_ATTN_Q) || arch_tensor_of(row, ROLE_ATTN_QKV));
+        assert_int_equal(attends, arch_tensor_of(row, ROLE_ATTN_Q) ||
+                                      arch_tensor_of(row, ROLE_ATTN_QKV) ||
+                                      arch_tensor_of(row, ROLE_ATTN_Q_B));
         assert_int_equal(attends, arch_tensor_of(row, ROLE_ATTN_OUT) != NULL);
         if (recurs) /* the order alone may give positions, and a block may be a layer */
             assert_null(arch_tensor_of(row, ROLE_POS_EMBD));

@@ -45,10 +45,22 @@ static int64_t seen_end(const attn_layer *a, const ubatch_item *item, int64_t po
     return a->args->window && last + 1 < end ? last + 1 : end;
 }
 
+/* The number of compressed keys that a token attends to. */
+static int64_t compressed(const attn_layer *a, const ubatch_item *item, int64_t pos) {
+    const plan_blocks *b = &a->args->blocks;
+    if (a->args->ratio == 0) return 0;
+    return plan_blocks_all(b, item->n_tokens, pos) ? (pos + 1) / a->args->ratio : b->top;
+}
+
 /* The number of positions that tokens of the item up to position `pos` attend to, at most. Attended
- * blocks count as if they were contiguous. */
+ * blocks count as if they were contiguous; compressed keys count as positions before those of a
+ * task. */
 static int64_t attended(const attn_layer *a, const ubatch_item *item, int64_t pos) {
     const plan_blocks *b = &a->args->blocks;
+    if (a->args->ratio > 0) {
+        int64_t most = (int64_t)a->args->window + a->block - 1;
+        return compressed(a, item, pos) + (pos + 1 < most ? pos + 1 : most);
+    }
     if (a->args->both_ways) return seen_end(a, item, pos);
     return plan_blocks_all(b, item->n_tokens, pos) ? pos + 1 : (int64_t)b->top * b->size;
 }
@@ -101,7 +113,13 @@ static attn_task make_task(const attn_layer *a, const ubatch_item *item, int64_t
     t.k1 = t.k0 + split_length(a, item);
     if (t.k1 > end) t.k1 = end;
     int64_t first = attn_first_seen(a, item->pos + t.token0);
-    if (t.k0 < first) t.k0 = first;
+    if (a->args->ratio > 0) { /* k0 and k1 count compressed keys, then positions from `first` on */
+        int64_t last = item->pos + t.token0 + t.n_tokens - 1;
+        end = compressed(a, item, last) + last + 1 - first;
+        if (t.k1 > end) t.k1 = end;
+    } else if (t.k0 < first) {
+        t.k0 = first;
+    }
     return t;
 }
 
@@ -206,26 +224,58 @@ static void attend_together(const cpu_exec *c, thread_scratch *ts, cpu_attn *arg
     if (n > 0) c->kernels.attention(args);
 }
 
-/* Blocks of one position, in compressed attention: copies the rows of attended positions together,
- * LATENT_BLOCK at a time, because single calls of the kernel would cost more than the copies. */
-static void attend_positions(const cpu_exec *c, const attn_layer *a, const attn_task *t,
-                             thread_scratch *ts, cpu_attn *args) {
-    const int64_t pos = t->item->pos + t->token0;
-    const bool all = plan_blocks_all(&a->args->blocks, t->item->n_tokens, pos);
-    const int32_t *list = all ? NULL : cpu_exec_block_list(t->item, t->token0);
+/* Entries [k0, k1) of a list of rows, or without one these rows: copies them together, LATENT_BLOCK
+ * at a time, because single calls of the kernel would cost more than the copies. */
+static void attend_listed(const cpu_exec *c, thread_scratch *ts, cpu_attn *args,
+                          const int32_t *list, int64_t k0, int64_t k1) {
     const uint8_t *rows = args->k;
     const size_t row = args->k_stride;
     uint8_t *together = (uint8_t *)ts->latent.rows;
     int n = 0;
     args->k = args->v = together;
     args->k0 = 0;
-    for (int64_t i = t->k0; i < t->k1; i++) {
+    for (int64_t i = k0; i < k1; i++) {
         memcpy(together + (size_t)n * row, rows + (size_t)(list ? list[i] : i) * row, row);
         if (++n < LATENT_BLOCK) continue;
         attend_together(c, ts, args, n);
         n = 0;
     }
     attend_together(c, ts, args, n);
+}
+
+/* The list of what a token attends to; NULL: everything before it. */
+static const int32_t *list_of(const attn_layer *a, const attn_task *t) {
+    const int64_t pos = t->item->pos + t->token0;
+    const bool all = plan_blocks_all(&a->args->blocks, t->item->n_tokens, pos);
+    return all ? NULL : cpu_exec_block_list(t->item, t->token0);
+}
+
+/* Compressed keys, then positions of the window. */
+static void attend_compressed(const cpu_exec *c, const attn_layer *a, const attn_task *t,
+                              thread_scratch *ts, cpu_attn *args) {
+    const kv_cache *kv = &t->item->session->kv;
+    const uint8_t *positions = args->k;
+    const int64_t pos = t->item->pos + t->token0, first = attn_first_seen(a, pos);
+    const int64_t n = compressed(a, t->item, pos + t->n_tokens - 1);
+    const int64_t end = t->k1 < n ? t->k1 : n;
+    const int32_t *list = list_of(a, t);
+    args->k = args->v = kv_cache_row(kv, a->layer, KV_COMPRESSED, 0, 0);
+    if (list && t->k0 < end) attend_listed(c, ts, args, list, t->k0, end);
+    for (int i = 0; i < args->n_q; i++) {
+        ts->first[i] = 0;
+        ts->limit[i] = (int32_t)((pos + i / a->group + 1) / a->args->ratio);
+    }
+    args->k0 = t->k0;
+    args->k1 = end;
+    if (!list && t->k0 < end) c->kernels.attention(args);
+    for (int i = 0; i < args->n_q; i++) {
+        ts->first[i] = (int32_t)attn_first_seen(a, pos + i / a->group);
+        ts->limit[i] = (int32_t)(pos + i / a->group + 1);
+    }
+    args->k = args->v = positions;
+    args->k0 = first + (t->k0 > n ? t->k0 - n : 0);
+    args->k1 = first + t->k1 - n;
+    if (args->k0 < args->k1) c->kernels.attention(args);
 }
 
 /* One token attends to runs of adjacent blocks. The task has positions [k0, k1), which count
@@ -303,8 +353,10 @@ static void run_task(cpu_exec *c, const attn_layer *a, const attn_task *t, int i
                      .l = ts->l,
                      .acc = ts->acc,
                      .scratch = ts->kernel};
-    if (is_sparse(a, t->item) && a->args->latent)
-        attend_positions(c, a, t, ts, &args);
+    if (a->args->ratio > 0)
+        attend_compressed(c, a, t, ts, &args);
+    else if (is_sparse(a, t->item) && a->args->latent)
+        attend_listed(c, ts, &args, list_of(a, t), t->k0, t->k1);
     else if (is_sparse(a, t->item))
         attend_blocks(c, a, t, &args);
     else if (slopes && a->args->both_ways)

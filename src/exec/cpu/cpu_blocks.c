@@ -3,10 +3,11 @@
  * A block's score is the highest product of a head's index query and the index keys of the block's
  * positions (MiniMax-M3). In compressed attention blocks are single positions, and a position's
  * score is the sum over the heads of a weight times the positive part of the product (DSA;
- * DeepSeek-V3.2). Sessions keep the scores of a ubatch (block_scores); layers that share a
- * selection find them there. A first phase computes all scores: a task is a few tokens and a range
- * of blocks. A second phase chooses the best blocks: a task is a token and a choice
- * (n_index_choice). Tokens that attend to all blocks have no scores. */
+ * DeepSeek-V3.2); so are compressed keys with theirs (DeepSeek-V4). Sessions keep the scores of a
+ * ubatch (block_scores); layers that share a selection find them there. A first phase computes all
+ * scores: a task is a few tokens and a range of blocks. A second phase chooses the best blocks: a
+ * task is a token and a choice (n_index_choice). Tokens that attend to all blocks have no scores.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -76,7 +77,8 @@ static void store_head(cpu_exec *c, const plan_step *s, const args_rope *a, int6
 }
 
 void cpu_exec_index_store(cpu_exec *c, const plan_step *s, const args_rope *a) {
-    int64_t heads = c->model->hp.n_index_head + 1, total = heads * c->ubatch.n_tokens;
+    int64_t heads = c->model->hp.n_index_head + (a->no_values ? 0 : 1);
+    int64_t total = heads * c->ubatch.n_tokens;
     for (int64_t i; (i = pool_take(c->pool, 1)) < total;)
         store_head(c, s, a, i / heads, (int)(i % heads));
 }
@@ -95,11 +97,12 @@ typedef struct score_split {
 static score_split split_item(const cpu_exec *c, const plan_blocks *b, const ubatch_item *item) {
     score_split s = {.tile = c->attn_queries / c->model->hp.n_index_head};
     int64_t before = (int64_t)b->top * b->size - item->pos; /* tokens that attend to all */
+    if (b->whole) before += b->size - 1;
     if (before >= item->n_tokens) return s;
     s.first = before > 0 ? (int)before : 0;
     s.n_tiles = (item->n_tokens - s.first + s.tile - 1) / s.tile;
     s.part = b->size < SCORE_POSITIONS ? SCORE_POSITIONS / b->size : 1;
-    s.n_parts = ((item->pos + item->n_tokens - 1) / b->size + s.part) / s.part;
+    s.n_parts = (plan_blocks_seen(b, item->pos + item->n_tokens - 1) - 1 + s.part) / s.part;
     return s;
 }
 
@@ -119,11 +122,12 @@ static int load_queries(const cpu_exec *c, const ubatch_item *item, int first, i
     return (end - first) * heads;
 }
 
-/* The scores of positions [p0, p1) for tokens [first, end). Index keys are the rows of a matrix,
- * and the queries in the thread's scratch memory its input. A common factor would not change the
- * order of the scores and is left out. */
-static void score_positions(const cpu_exec *c, const plan_step *s, const ubatch_item *item,
-                            int first, int end, int64_t p0, int64_t p1, thread_scratch *ts) {
+/* The scores of positions, or compressed keys, [p0, p1) for tokens [first, end). Index keys are the
+ * rows of a matrix, and the queries in the thread's scratch memory its input. A common factor would
+ * not change the order of the scores and is left out. */
+static void score_positions(const cpu_exec *c, const plan_step *s, const plan_blocks *b,
+                            const ubatch_item *item, int first, int end, int64_t p0, int64_t p1,
+                            thread_scratch *ts) {
     const model_hparams *hp = &c->model->hp;
     const kv_cache *kv = &item->session->kv;
     const cpu_mat_kernels *mk = &c->kernels.mat[kv->type_k];
@@ -148,7 +152,7 @@ static void score_positions(const cpu_exec *c, const plan_step *s, const ubatch_
             const float *weight = cpu_exec_row(c, BUF_INDEX_W, item->row + i);
             const float *product = ts->index + (int64_t)(i - first) * n_heads * INDEX_PART;
             float *score = block_scores_of(item, i, 0) + at;
-            const int64_t seen = item->pos + i + 1 - at;
+            const int64_t seen = plan_blocks_seen(b, item->pos + i) - at;
             for (int p = 0; p < n && p < seen; p++) {
                 float sum = 0;
                 for (int h = 0; h < n_heads; h++)
@@ -159,19 +163,20 @@ static void score_positions(const cpu_exec *c, const plan_step *s, const ubatch_
     }
 }
 
-static void score_blocks(cpu_exec *c, const plan_step *s, int64_t size, const ubatch_item *item,
-                         const score_split *split, int64_t index, int ith) {
+static void score_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *blocks,
+                         const ubatch_item *item, const score_split *split, int64_t index,
+                         int ith) {
     const model_hparams *hp = &c->model->hp;
     const kv_cache *kv = &item->session->kv;
     thread_scratch *ts = &c->scratch[ith];
     int first = split->first + (int)(index / split->n_parts) * split->tile;
     int end = first + split->tile < item->n_tokens ? first + split->tile : item->n_tokens;
     int64_t length = item->pos + end, b0 = index % split->n_parts * split->part;
-    int64_t n_blocks = (length + size - 1) / size;
+    int64_t size = blocks->size, n_blocks = plan_blocks_seen(blocks, length - 1);
     int64_t b1 = b0 + split->part < n_blocks ? b0 + split->part : n_blocks;
     if (hp->index_sums) {
         load_queries(c, item, first, end, ts);
-        score_positions(c, s, item, first, end, b0, b1, ts);
+        score_positions(c, s, blocks, item, first, end, b0, b1, ts);
         return;
     }
     cpu_attn args = {.q = ts->q,
@@ -270,7 +275,7 @@ void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *bl
             index -= split.n_tiles * split.n_parts;
             split = split_item(c, blocks, ++item);
         }
-        score_blocks(c, s, blocks->size, item, &split, index, ith);
+        score_blocks(c, s, blocks, item, &split, index, ith);
     }
     pool_barrier(c->pool);
     for (;;) {
@@ -279,7 +284,7 @@ void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *bl
         const ubatch_item *item = c->ubatch.item_of_row[row];
         if (plan_blocks_all(blocks, item->n_tokens, c->ubatch.positions[row])) continue;
         float *score = block_scores_of(item, (int)row - item->row, (int)(i % n_choices));
-        const int64_t n = c->ubatch.positions[row] / blocks->size + 1;
+        const int64_t n = plan_blocks_seen(blocks, c->ubatch.positions[row]);
         if (item->session->blocks.n_list > 0)
             list_best(score, n, cpu_exec_block_list(item, (int)row - item->row), blocks->top);
         else

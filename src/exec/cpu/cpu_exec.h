@@ -95,6 +95,8 @@ void cpu_exec_find_by_bounds(cpu_exec *c, const plan_step *s, const args_find_bl
 /* cpu_latent.c */
 void cpu_exec_heads(cpu_exec *c, const plan_step *s, const args_heads *a, int ith);
 void cpu_exec_latent_store(cpu_exec *c, const plan_step *s, const args_latent_store *a, int ith);
+void cpu_exec_compress(cpu_exec *c, const plan_step *s, const args_compress *a, int ith);
+void cpu_exec_rope_back(cpu_exec *c, const plan_step *s, const args_rope *a);
 /* cpu_recurrent.c */
 void cpu_exec_conv(cpu_exec *c, const plan_recurrent *r);
 void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith);

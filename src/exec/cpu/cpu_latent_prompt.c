@@ -31,6 +31,7 @@ bool attn_expands(const cpu_exec *c, int layer) {
     const model_hparams *hp = &c->model->hp;
     const model_layer *l = &c->model->layers[layer];
     const plan_blocks blocks = plan_attention_blocks(c->plan, layer);
+    if (hp->n_latent == 0) return false;
     if (!c->kernels.mat_t[l->t[ROLE_ATTN_K_B].type].matmul_t) return false;
     for (int i = 0; i < c->ubatch.n_items; i++) /* tokens that attend to few positions */
         if (!ubatch_reads_all(&c->ubatch.items[i], &blocks)) return false;

@@ -1,10 +1,11 @@
 /* cpu_route.c: the router: a token's experts and their weights.
  *
- * Probabilities are the softmax or sigmoid of the router's scores. A token uses the n_used experts
- * with the highest probability plus selection bias; if there are groups, only experts of the best
- * groups, where a group's score is the sum of its two best experts (DeepSeek-V3, arXiv 2412.19437).
- * Weights are the probabilities without that bias. With expert_slack, experts in memory may replace
- * others. */
+ * Probabilities are the softmax, the sigmoid or the root of the softplus of the router's scores. A
+ * token uses the n_used experts with the highest probability plus selection bias; if there are
+ * groups, only experts of the best groups, where a group's score is the sum of its two best experts
+ * (DeepSeek-V3, arXiv 2412.19437). In some layers of DeepSeek-V4 a table has the experts of each
+ * token of the vocabulary. Weights are the probabilities without that bias. With expert_slack,
+ * experts in memory may replace others. */
 #include <math.h>
 #include <string.h>
 
@@ -131,11 +132,19 @@ static void route_token(cpu_exec *c, const plan_experts *e, int layer, int64_t r
     if (e->gating == GATING_SOFTMAX) softmax(probability, e->n_scored);
     if (e->gating == GATING_SIGMOID)
         for (int i = 0; i < e->n_scored; i++) probability[i] = cpu_exec_sigmoid(probability[i]);
+    if (e->gating == GATING_SQRT_SOFTPLUS)
+        for (int i = 0; i < e->n_scored; i++)
+            probability[i] = sqrtf(cpu_exec_softplus(probability[i]));
     memcpy(score, probability, (size_t)e->n_scored * sizeof *score);
     for (int i = 0; e->select_bias && i < e->n_scored; i++)
         score[source_of(e, i)] += e->select_bias[i];
-    choose(e, score, chosen);
-    if (c->expert_slack > 0 && c->paging && e->share == 0 && paging_has_experts(c->paging, layer) &&
+    if (e->by_token)
+        memcpy(chosen, e->by_token + (int64_t)c->ubatch.tokens[row] * e->n_used,
+               (size_t)e->n_used * sizeof *chosen);
+    else
+        choose(e, score, chosen);
+    if (!e->by_token && c->expert_slack > 0 && c->paging && e->share == 0 &&
+        paging_has_experts(c->paging, layer) &&
         c->ubatch.item_of_row[row]->n_tokens <= PLAN_DECODE_TOKENS)
         prefer_resident(c, e, layer, probability, score, chosen);
     take_adjugates(e, chosen);

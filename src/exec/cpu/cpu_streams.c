@@ -58,18 +58,23 @@ static void coefficients(const cpu_exec *c, const args_mix *a, int64_t row, int 
     }
 }
 
-/* stream_a += sum_b w_ab stream_b, piece by piece. */
-static void mix(float *streams, int64_t n_embd, int n, const float *w) {
+/* stream_a = sum_b w_ab stream_b, and with `adds` plus its value, piece by piece. w_ab is at
+ * w[a * n + b], or if `turned` at w[b * n + a]. */
+static void mix(float *streams, int64_t n_embd, int n, const float *w, bool adds, bool turned) {
     enum { PIECE = 128 };
     float piece[MODEL_MAX_STREAMS][PIECE];
     for (int64_t at = 0; at < n_embd; at += PIECE) {
         int64_t length = n_embd - at < PIECE ? n_embd - at : PIECE;
         for (int k = 0; k < n; k++)
             memcpy(piece[k], streams + k * n_embd + at, (size_t)length * sizeof(float));
-        for (int a = 0; a < n; a++)
-            for (int b = 0; b < n; b++)
-                for (int64_t i = 0; i < length; i++)
-                    streams[a * n_embd + at + i] += w[a * n + b] * piece[b][i];
+        for (int a = 0; a < n; a++) {
+            float *to = streams + a * n_embd + at;
+            for (int64_t i = 0; i < length && !adds; i++) to[i] = 0;
+            for (int b = 0; b < n; b++) {
+                const float weight = turned ? w[b * n + a] : w[a * n + b];
+                for (int64_t i = 0; i < length; i++) to[i] += weight * piece[b][i];
+            }
+        }
     }
 }
 
@@ -81,7 +86,7 @@ void cpu_exec_predict(cpu_exec *c, const plan_step *s, const args_mix *a) {
         float *x = cpu_exec_row(c, BUF_X, row), *streams = cpu_exec_row(c, s->in, row);
         float w[MODEL_MAX_STREAMS * MODEL_MAX_STREAMS];
         coefficients(c, a, row, n * n, w);
-        mix(streams, n_embd, n, w);
+        mix(streams, n_embd, n, w, true, false);
         memcpy(x, streams, n_bytes);
     }
 }
@@ -118,7 +123,33 @@ void cpu_exec_hyper_start(cpu_exec *c, const plan_step *s) {
 static void hyper_weights(const cpu_exec *c, const args_hyper *a, const float *x, float *w) {
     const model_hparams *hp = &c->model->hp;
     for (int k = 0; k < hp->n_stream; k++)
-        w[k] = a->factor * cpu_exec_sigmoid(x[k] * *a->scale + a->base[k]) + hp->hyper_eps;
+        w[k] = a->factor * cpu_exec_sigmoid(x[k] * *a->scale + a->base[k]) + a->eps;
+}
+
+/* Divides the weights to one stream, or of one stream, by their sum. */
+static void norm_weights(float *w, int n, int64_t stride, float eps) {
+    float sum = eps;
+    for (int i = 0; i < n; i++) sum += w[i * stride];
+    for (int i = 0; i < n; i++) w[i * stride] /= sum;
+}
+
+/* The weights [from][to] with which a token's streams are mixed (Sinkhorn and Knopp 1967): a
+ * softmax over `to`, then norms over `from` and `to` in turn. */
+static void mix_weights(const args_hyper *a, const float *x, int n, float *w) {
+    for (int from = 0; from < n; from++) {
+        float *row = w + from * n, top = -INFINITY, sum = 0;
+        for (int to = 0; to < n; to++) {
+            row[to] = x[from * n + to] * a->scale[1] + a->base[n + from * n + to];
+            top = fmaxf(top, row[to]);
+        }
+        for (int to = 0; to < n; to++) sum += row[to] = expf(row[to] - top);
+        for (int to = 0; to < n; to++) row[to] = row[to] / sum + a->mix_eps;
+    }
+    for (int round = 0; round < a->rounds; round++) {
+        for (int from = 0; from < n && round > 0; from++)
+            norm_weights(w + from * n, n, 1, a->mix_eps);
+        for (int to = 0; to < n; to++) norm_weights(w + to, n, n, a->mix_eps);
+    }
 }
 
 void cpu_exec_hyper_in(cpu_exec *c, const plan_step *s, const args_hyper *a) {
@@ -140,7 +171,13 @@ void cpu_exec_hyper_out(cpu_exec *c, const plan_step *s, const args_hyper *a) {
     while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
         const float *y = cpu_exec_row(c, s->in, row);
         float *streams = cpu_exec_row(c, s->out, row), w[MODEL_MAX_STREAMS];
-        hyper_weights(c, a, cpu_exec_row(c, BUF_HYPER, row) + hp->n_stream, w);
+        const float *x = cpu_exec_row(c, BUF_HYPER, row) + hp->n_stream;
+        hyper_weights(c, a, x, w);
+        if (a->rounds > 0) {
+            float keep[MODEL_MAX_STREAMS * MODEL_MAX_STREAMS];
+            mix_weights(a, x + hp->n_stream, hp->n_stream, keep);
+            mix(streams, n, hp->n_stream, keep, false, true);
+        }
         for (int k = 0; k < hp->n_stream; k++)
             for (int64_t i = 0; i < n; i++) streams[k * n + i] += w[k] * y[i];
     }

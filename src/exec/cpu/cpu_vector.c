@@ -253,7 +253,7 @@ static void rotate_head(const cpu_exec *c, const plan_step *s, const args_rope *
     const float *cs = c->angles + (row * ROPE_SETS + (int64_t)a->set) * hp->n_rot;
     if (a->clamp > 0) clamp(x, n, a->clamp);
     if (!a->norm_late) norm_head(c, a, weight, h, x, n);
-    if (a->set != ROPE_SET_NONE) c->kernels.rope(x, hp->n_rots[a->set], cs, a->neox);
+    if (a->set != ROPE_SET_NONE) c->kernels.rope(x + a->rot_at, hp->n_rots[a->set], cs, a->neox);
     if (a->norm_late) norm_head(c, a, weight, h, x, n);
 }
 
@@ -287,7 +287,7 @@ static void rope_store_head(cpu_exec *c, const plan_step *s, const args_rope *a,
 void cpu_exec_rope_store(cpu_exec *c, const plan_step *s, const args_rope *a) {
     enum { HEADS_PER_TAKE = 8 }; /* a head takes tens of nanoseconds, a take about twenty */
     const model_layer_hparams *lhp = &c->model->layers[s->layer].hp;
-    int64_t heads = lhp->n_head + 2 * model_kv_heads(lhp, s->layer);
+    int64_t heads = lhp->n_head + (a->no_values ? 1 : 2) * model_kv_heads(lhp, s->layer);
     int64_t total = heads * c->ubatch.n_tokens;
     for (int64_t begin; (begin = pool_take(c->pool, HEADS_PER_TAKE)) < total;) {
         int64_t end = begin + HEADS_PER_TAKE < total ? begin + HEADS_PER_TAKE : total;

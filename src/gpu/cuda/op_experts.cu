@@ -35,6 +35,8 @@ static __device__ __forceinline__ void make_probabilities(const gpu_route &a, ro
         const float x = s.probability[i];
         if (a.gating == GPU_GATING_SOFTMAX) sum += s.probability[i] = expf(x - top);
         if (a.gating == GPU_GATING_SIGMOID) s.probability[i] = 1.0f / (1.0f + expf(-x));
+        if (a.gating == GPU_GATING_SQRT_SOFTPLUS)
+            s.probability[i] = sqrtf(x > 20.0f ? x : log1pf(expf(x)));
     }
     sum = gpu_warp_sum(sum);
     for (int i = gpu_lane(); i < a.n_expert; i += GPU_WARP) {

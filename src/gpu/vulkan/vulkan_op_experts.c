@@ -5,7 +5,8 @@
 
 static_assert((int)GATING_SOFTMAX == (int)GPU_GATING_SOFTMAX &&
                   (int)GATING_SIGMOID == (int)GPU_GATING_SIGMOID &&
-                  (int)GATING_SOFTMAX_CHOSEN == (int)GPU_GATING_SOFTMAX_CHOSEN,
+                  (int)GATING_SOFTMAX_CHOSEN == (int)GPU_GATING_SOFTMAX_CHOSEN &&
+                  (int)GATING_SQRT_SOFTPLUS == (int)GPU_GATING_SQRT_SOFTPLUS,
               "gatings as in the shader");
 static_assert((int)RESULT_PRODUCT == (int)GPU_EXPERT_PRODUCT &&
                   (int)RESULT_ACTIVATED == (int)GPU_EXPERT_ACTIVATED &&

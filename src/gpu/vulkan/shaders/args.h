@@ -184,6 +184,7 @@ ARGS(vulkan_receive_args) {
 #define GATING_SOFTMAX        1
 #define GATING_SIGMOID        2
 #define GATING_SOFTMAX_CHOSEN 3
+#define GATING_SQRT_SOFTPLUS  4
 ARGS(vulkan_route_args) {
     u64 scores, select_bias, perm, slots, uses, choices, host_bits, epoch;
     i32 lds, n_expert, n_used, n_group, n_group_used, gating, norm, share;

@@ -119,6 +119,11 @@ void main() {
         float x = probability[i];
         if (a.gating == GATING_SOFTMAX) sum += probability[i] = exp(x - top);
         if (a.gating == GATING_SIGMOID) probability[i] = 1.0 / (1.0 + exp(-x));
+        if (a.gating == GATING_SQRT_SOFTPLUS) {
+            float e = exp(min(x, 20.0)); /* ln(1 + e); a series where 1 + e would lose digits */
+            float log1p = e < 0.01 ? e * (1.0 - e * (0.5 - e / 3.0)) : log(1.0 + e);
+            probability[i] = sqrt(x > 20.0 ? x : log1p);
+        }
     }
     sum = block_sum(sum);
     for (int i = THREAD; i < a.n_expert; i += 64) {
