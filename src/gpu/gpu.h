@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Increase with every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 23 };
+enum { GPU_VERSION = 24 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;
@@ -147,6 +147,12 @@ typedef struct gpu_backend {
     /* Zeroed, aligned to a page. All devices of the backend reach it by the same address. */
     pi_status (*host_alloc)(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err);
     void (*host_free)(gpu_device *d, gpu_pinned *p); /* a zeroed one is fine */
+    /* With shared memory: the device address of n_bytes that the host has mapped, which kernels
+     * only read, without a copy. It counts like `alloc`; end it with `free`, before the memory is
+     * unmapped. PI_ERR_UNSUPPORTED, PI_ERR_NOMEM, PI_ERR_DEVICE: copy the bytes instead. NULL:
+     * never supported. */
+    pi_status (*import)(gpu_device *d, const void *host, size_t n_bytes, const char *what,
+                        void **out, pi_error *err);
 
     /* Streams and events. */
     pi_status (*stream_create)(gpu_device *d, gpu_stream **out, pi_error *err);

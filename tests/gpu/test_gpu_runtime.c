@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "dynlib.h"
+#include "file.h"
 #include "mem.h"
 #include "powerinfer.h"
 
@@ -120,6 +121,51 @@ static void test_memory_limit(void **state) {
     assert_int_equal(B->alloc(o.device, 600000, "the KV cache", &q, &err), PI_OK);
     B->free(o.device, q);
     own_close(&o);
+}
+
+/* Bytes of a mapped file, from the middle of a page on, are read in place. They count as device
+ * memory. */
+static void test_import(void **state) {
+    (void)state;
+    enum { N = 5 * 4096, FROM = 4096 + 48, LENGTH = 2 * 4096 + 32, LIMIT = 1 << 20 };
+    static const char path[] = TEST_BINARY_DIR "/test_gpu_runtime.bin";
+    static uint8_t bytes[N], got[LENGTH];
+    const gpu_open_options options = {.memory_limit = LIMIT};
+    own_device o;
+    file_map map;
+    uint64_t before, after, total;
+    void *p = NULL;
+    pi_error err;
+    if (!B->import) skip();
+    for (int i = 0; i < N; i++) bytes[i] = (uint8_t)(i * 7 + i / 256);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, N, f), N);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(file_map_open(&map, path, false, &err), PI_OK);
+    assert_int_equal(own_open(&o, &options, &err), PI_OK);
+    assert_int_equal(B->memory(o.device, &before, &total, &err), PI_OK);
+    const pi_status status = B->import(o.device, map.data + FROM, LENGTH, "a test", &p, &err);
+    if (status == PI_OK) {
+        assert_int_equal((uintptr_t)p % GPU_ROW_ALIGN, 0);
+        assert_int_equal(B->memory(o.device, &after, &total, &err), PI_OK);
+        assert_true(before - after >= LENGTH);
+        B->download(o.stream, got, p, LENGTH);
+        assert_int_equal(B->stream_sync(o.stream, &err), PI_OK);
+        assert_memory_equal(got, bytes + FROM, LENGTH);
+        B->free(o.device, p);
+        assert_int_equal(B->import(o.device, map.data + 1, 16, "a test", &p, &err),
+                         PI_ERR_UNSUPPORTED);
+        assert_int_equal(B->import(o.device, map.data, 2 * LIMIT, "a test", &p, &err),
+                         PI_ERR_NOMEM);
+    }
+    assert_int_equal(B->memory(o.device, &after, &total, &err), PI_OK);
+    assert_int_equal(after, before);
+    own_close(&o);
+    file_map_close(&map);
+    remove(path);
+    if (status == PI_ERR_UNSUPPORTED) skip(); /* with --limits low, or by a driver */
+    assert_int_equal(status, PI_OK);
 }
 
 /* All functions that allocate, with each allocation failing in turn. */
@@ -889,6 +935,7 @@ static const struct CMUnitTest tests[] = {
     CASE_TEST(test_copies),
     CASE_TEST(test_pinned),
     CASE_TEST(test_memory_limit),
+    CASE_TEST(test_import),
     CASE_TEST(test_no_memory),
     CASE_TEST(test_events),
     CASE_TEST(test_program),

@@ -159,8 +159,33 @@ static pi_status alloc_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out, 
     return status;
 }
 
+/* Where host and device share memory, rows of floats are used where the file is mapped, unless
+ * neurons or experts move: that writes rows. False: they must be copied. */
+static bool import_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out) {
+    int part;
+    uint64_t offset;
+    void *data;
+    size_t size;
+    *out = (gpu_mat){.row_bytes = gpu_mat_row_bytes(pm->row_size),
+                     .n_in = pm->w.n_in,
+                     .n_out = pm->w.n_out,
+                     .type = pm->w.type};
+    const size_t n_bytes = out->row_bytes * (size_t)pm->w.n_out; /* of mapped memory: fits */
+    if (!g->d || !g->b->import || g->slab || g->moves || g->adapts || g->paging ||
+        gpu_type_wants_q8(pm->w.type) || out->row_bytes != pm->row_size ||
+        pm->w.row_bytes != pm->row_size ||
+        !gguf_locate(g->model->file, pm->w.data, &part, &offset) ||
+        !size_align(n_bytes, ALIGN, &size) || g->n_blocks == g->max_blocks ||
+        g->b->import(g->d, pm->w.data, n_bytes, tensor_role_name(pm->role), &data, NULL) != PI_OK)
+        return false;
+    g->n_bytes += size;
+    g->blocks[g->n_blocks++] = data;
+    out->data = data;
+    return true;
+}
+
 static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out, pi_error *err) {
-    if (!pm->w.data) return PI_OK;
+    if (!pm->w.data || import_matrix(g, pm, out)) return PI_OK;
     pi_status status = alloc_matrix(g, pm, out, err);
     if (status != PI_OK || !g->d) return status;
     gpu_exec_pack_rows(g, g->stream, pm, out);

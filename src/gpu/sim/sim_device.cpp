@@ -422,6 +422,7 @@ static const gpu_backend backend = {
     sim_peer_alloc,
     sim_host_alloc,
     sim_host_free,
+    nullptr,
     GPU_STREAM_MEMBERS(GPU_MEMBER_ADDRESS, sim)
 #if defined(SIM_NO_OPS) /* a driver of tests, which has no operations */
         gpu_ops(),

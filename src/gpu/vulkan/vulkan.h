@@ -76,6 +76,7 @@ typedef struct vulkan_slot {
     vulkan_calls call; /* of this device, without the loader */
     VkDevice device;   /* NULL: not open */
     VkQueue queue;
+    PFN_vkGetMemoryHostPointerPropertiesEXT host_pointer; /* NULL: nothing can be imported */
     int n_open;
     bool lost;
     uint64_t n_dispatches; /* recorded */
@@ -173,6 +174,8 @@ void vulkan_free(gpu_device *d, void *p);
 pi_status vulkan_memory(gpu_device *d, uint64_t *free_bytes, uint64_t *total_bytes, pi_error *err);
 pi_status vulkan_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err);
 void vulkan_host_free(gpu_device *d, gpu_pinned *p);
+pi_status vulkan_import(gpu_device *d, const void *host, size_t n_bytes, const char *what,
+                        void **out, pi_error *err);
 uint64_t vulkan_free_bytes(const vulkan_abilities *can, uint64_t *total);
 /* The buffer with n_bytes at a device address, and where in it; false: there is none. */
 bool vulkan_find_device(vulkan_slot *slot, const void *p, size_t n_bytes, VkBuffer *buffer,

@@ -217,6 +217,10 @@ static VkResult make_device(vulkan_slot *slot) {
     if (!slot->call.name) r = VK_ERROR_INCOMPATIBLE_DRIVER;
     VULKAN_DEVICE_CALLS(FIND)
 #undef FIND
+    slot->host_pointer = NULL;
+    if (can->import_align)
+        slot->host_pointer = (PFN_vkGetMemoryHostPointerPropertiesEXT)call->GetDeviceProcAddr(
+            slot->device, "vkGetMemoryHostPointerPropertiesEXT");
     if (r == VK_SUCCESS) slot->call.GetDeviceQueue(slot->device, can->family, 0, &slot->queue);
     return r;
 }
@@ -353,6 +357,7 @@ const gpu_backend *vulkan_backend(void) {
                                         .peer_alloc = vulkan_peer_alloc,
                                         .host_alloc = vulkan_host_alloc,
                                         .host_free = vulkan_host_free,
+                                        .import = vulkan_import,
                                         .stream_create = vulkan_stream_create,
                                         .stream_destroy = vulkan_stream_destroy,
                                         .stream_sync = vulkan_stream_sync,

@@ -1,6 +1,6 @@
 /* vulkan_memory.c: device memory and pinned memory. Drivers allow few allocations, some only 4,096:
  * so device memory is handed out from chunks, each with one buffer over all of it. A large piece
- * has a chunk to itself. Pinned memory has one chunk each. */
+ * has a chunk to itself. Pinned memory has one chunk each, and so has imported memory. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +9,7 @@
 enum {
     ALIGN = 256,
     PAGE = 4096,
+    ROW = 16, /* GPU_ROW_ALIGN: rows are read by 16-byte loads */
     CHUNK_BYTES = 32 << 20,
     OWN_BYTES = 8 << 20, /* pieces from this size on have their own chunk */
 };
@@ -43,15 +44,26 @@ static void free_chunk(vulkan_slot *slot, vulkan_chunk *c) {
     slot->host->free(c);
 }
 
-/* A chunk of n_bytes, not yet in the list. */
-static VkResult make_chunk(vulkan_slot *slot, uint64_t n_bytes, bool pinned, vulkan_chunk **out) {
+/* A chunk of n_bytes, not yet in the list; of the memory at `host`, if that is not NULL. */
+static VkResult make_chunk(vulkan_slot *slot, uint64_t n_bytes, bool pinned, void *host_pages,
+                           vulkan_chunk **out) {
+    const VkExternalMemoryHandleTypeFlagBits from_host =
+        VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
+    const VkExternalMemoryBufferCreateInfo external = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO, .handleTypes = from_host};
     const VkBufferCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+        .pNext = host_pages ? &external : NULL,
         .size = n_bytes,
         .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
                  VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+    const VkImportMemoryHostPointerInfoEXT pages = {
+        .sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
+        .handleType = from_host,
+        .pHostPointer = host_pages};
     const VkMemoryAllocateFlagsInfo addresses = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+        .pNext = host_pages ? &pages : NULL,
         .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
     const VkMemoryPropertyFlags host = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
                                        VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
@@ -64,12 +76,20 @@ static VkResult make_chunk(vulkan_slot *slot, uint64_t n_bytes, bool pinned, vul
     VkResult r = slot->call.CreateBuffer(slot->device, &info, NULL, &c->buffer);
     if (r == VK_SUCCESS) {
         slot->call.GetBufferMemoryRequirements(slot->device, c->buffer, &needs);
-        const int type = find_type(slot->can, needs.memoryTypeBits,
-                                   pinned ? host : VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
+        VkMemoryHostPointerPropertiesEXT found = {
+            .sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT,
+            .memoryTypeBits = UINT32_MAX};
+        if (host_pages &&
+            slot->host_pointer(slot->device, from_host, host_pages, &found) != VK_SUCCESS)
+            found.memoryTypeBits = 0;
+        const int type = find_type(slot->can, needs.memoryTypeBits & found.memoryTypeBits,
+                                   pinned       ? host
+                                   : host_pages ? 0
+                                                : VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
                                    pinned ? VK_MEMORY_PROPERTY_HOST_CACHED_BIT : 0);
         const VkMemoryAllocateInfo alloc = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
                                             .pNext = &addresses,
-                                            .allocationSize = needs.size,
+                                            .allocationSize = host_pages ? n_bytes : needs.size,
                                             .memoryTypeIndex = (uint32_t)type};
         r = type < 0 ? VK_ERROR_OUT_OF_DEVICE_MEMORY
                      : slot->call.AllocateMemory(slot->device, &alloc, NULL, &c->memory);
@@ -145,10 +165,10 @@ static VkResult take(vulkan_slot *slot, uint64_t n_bytes, uint64_t *address) {
     }
     uint64_t size = own ? n_bytes : CHUNK_BYTES;
     vulkan_chunk *c;
-    VkResult r = make_chunk(slot, size + ALIGN, false, &c);
+    VkResult r = make_chunk(slot, size + ALIGN, false, NULL, &c);
     if (r == VK_ERROR_OUT_OF_DEVICE_MEMORY && !own) { /* little memory is left */
         size = n_bytes;
-        r = make_chunk(slot, size + ALIGN, false, &c);
+        r = make_chunk(slot, size + ALIGN, false, NULL, &c);
     }
     if (r != VK_SUCCESS) return r;
     c->blocks = make_block(slot, align_up(c->address, ALIGN), size);
@@ -167,7 +187,7 @@ static uint64_t give_back(vulkan_slot *slot, uint64_t address) {
         if (address < c->address || address - c->address >= c->n_bytes) continue;
         vulkan_block *b = c->blocks;
         while (b && !(b->used && b->at == address)) b = b->next;
-        if (!b) return 0;
+        if (!b) continue; /* imported ranges may share a page */
         const uint64_t n_bytes = b->n_bytes;
         b->used = false;
         for (vulkan_block *i = c->blocks; i; i = i->next) {
@@ -233,6 +253,39 @@ void vulkan_free(gpu_device *d, void *p) {
     if (n_bytes) unreserve(d, n_bytes);
 }
 
+/* The pages that hold the bytes. The driver refuses what its GPU cannot map. */
+pi_status vulkan_import(gpu_device *d, const void *host, size_t n_bytes, const char *what,
+                        void **out, pi_error *err) {
+    vulkan_slot *slot = d->slot;
+    const uint64_t align = slot->can->import_align, size = align_up(n_bytes ? n_bytes : 1, ALIGN);
+    vulkan_chunk *c = NULL;
+    *out = NULL;
+    if (!vulkan_alive(d)) return vulkan_status(d, err);
+    if (!slot->host_pointer || !slot->can->unified || align > PAGE || (uintptr_t)host % ROW != 0)
+        return error_set(err, PI_ERR_UNSUPPORTED, "cannot be imported: %s", what);
+    if (!reserve(d, size))
+        return error_set(err, PI_ERR_NOMEM, "out of device memory: %s: %zu bytes", what, n_bytes);
+    const uintptr_t begin = (uintptr_t)host / PAGE * PAGE;
+    const uint64_t skip = (uintptr_t)host - begin;
+    os_mutex_lock(&slot->mutex);
+    VkResult r = make_chunk(slot, align_up(skip + n_bytes, PAGE), false, (void *)begin, &c);
+    if (r == VK_SUCCESS) c->blocks = make_block(slot, c->address + skip, size);
+    if (r == VK_SUCCESS && !c->blocks) {
+        free_chunk(slot, c);
+        r = VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    if (r == VK_SUCCESS) {
+        c->blocks->used = true;
+        list_chunk(slot, c);
+        *out = (void *)(uintptr_t)c->blocks->at;
+    }
+    os_mutex_unlock(&slot->mutex);
+    if (r == VK_SUCCESS) return PI_OK;
+    unreserve(d, size);
+    return error_set(err, PI_ERR_UNSUPPORTED, "cannot be imported: %s: vulkan: %s (%d)", what,
+                     vulkan_result_text(r), (int)r);
+}
+
 uint64_t vulkan_free_bytes(const vulkan_abilities *can, uint64_t *total) {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
@@ -273,7 +326,8 @@ pi_status vulkan_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_e
     *out = (gpu_pinned){0};
     if (!vulkan_alive(d)) return vulkan_status(d, err);
     os_mutex_lock(&slot->mutex);
-    const VkResult r = make_chunk(slot, align_up(n_bytes ? n_bytes : 1, PAGE) + PAGE, true, &c);
+    const VkResult r = make_chunk(slot, align_up(n_bytes ? n_bytes : 1, PAGE) + PAGE, true, NULL,
+                                  &c);
     if (r == VK_SUCCESS) list_chunk(slot, c);
     os_mutex_unlock(&slot->mutex);
     if (r != VK_SUCCESS) return vulkan_error(err, r, "cannot pin memory");

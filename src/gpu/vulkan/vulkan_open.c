@@ -67,6 +67,7 @@ static void read_properties(vulkan_abilities *a) {
     lacks(a, (v11.subgroupSupportedOperations & wanted) == wanted, "subgroup operations");
     lacks(a, v11.subgroupSize >= 8 && v11.subgroupSize <= 64, "subgroups of 8 to 64 lanes");
     lacks(a, p.properties.limits.maxComputeWorkGroupInvocations >= 256, "workgroups of 256");
+    lacks(a, a->shared_bytes >= 32 << 10, "32 KiB of shared memory");
 }
 
 static bool has_extension(const vulkan_abilities *a, const char *name) {
