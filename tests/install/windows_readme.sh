@@ -34,6 +34,7 @@ mkdir talks
 cp "$model" model.gguf
 cp "$model" small.gguf
 head -c 5000 models/calibration.txt >text.txt
+cp "$model" out.powerinfer.gguf
 echo 1 400 500 >ids.txt
 echo '{"messages": [{"role": "user", "content": "Hello"}]}' >request.json
 "$wine" powerinfer.exe prepare --undo model.gguf -o plain.gguf 2>err || fail "prepare --undo: $(cat err)"
@@ -50,10 +51,11 @@ export HF_ENDPOINT HF_HOME
 
 # A command with its arguments as a shell reads them.
 run() {
-    case $1 in
-        convert | synth) return ;; # a folder of another model; a file of gigabytes
+    case "$1 ${2:-}" in
+        convert* | synth*) return ;;                   # a folder of another model; a file of gigabytes
+        "prepare in.gguf" | "tune in.gguf") return ;; # minutes; the suites of prepare and tune run them
     esac
-    echo "$(date +%T) $*"
+    echo "$*"
     case $1 in
         serve)
             "$wine" powerinfer.exe "$@" >out 2>err 9>&- &
