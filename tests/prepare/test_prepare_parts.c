@@ -260,10 +260,16 @@ static void test_rows_and_norms(void **state) {
 
 /* ---- predictors that wait -------------------------------------------------------------------- */
 
-/* The predictor of a finished layer is on the disk, in an unnamed file. */
+/* The predictor of a finished layer is on the disk, in a file without a name where the system has
+ * such files, else in a temporary file. */
 static void test_spill(void **state) {
     (void)state;
     static const char *const kinds[] = {"sign", "lowrank"};
+#if defined(_WIN32)
+    const int n_files = 2;
+#else
+    const int n_files = 1;
+#endif
     tiny_model t = files_tiny("f32");
     tiny_write(&t, PATH);
     files_write_text(TEXT_PATH, 4000);
@@ -279,7 +285,7 @@ static void test_spill(void **state) {
         p.layers = mem_calloc((size_t)t.n_layer, sizeof *p.layers);
         assert_int_equal(prepare_text_read(p.model, &o, &p.notifier, &p.text, &err), PI_OK);
         assert_int_equal(prepare_run_layers(&p, &err), PI_OK);
-        assert_int_equal(files_count("test_prepare_parts.gguf"), 1);
+        assert_int_equal(files_count("test_prepare_parts.gguf"), n_files);
         for (int l = 0; l < t.n_layer; l++) {
             const prepare_layer *layer = &p.layers[l];
             const predictor_fit *fit = &layer->fit;
@@ -303,6 +309,7 @@ static void test_spill(void **state) {
         assert_int_equal(prepare_spill_read(&p, 1 << 30, &beyond, 1, &err), PI_ERR_IO);
         assert_non_null(strstr(err.message, "cannot read file"));
         prepare_release(&p);
+        assert_int_equal(files_count("test_prepare_parts.gguf"), 1);
     }
     unlink(PATH);
     unlink(TEXT_PATH);

@@ -288,8 +288,10 @@ int os_path_link_symbolic(const char *target, const char *path) {
         return ENAMETOOLONG;
     for (wchar_t *c = to; *c; c++)
         if (*c == L'/') *c = L'\\';
-    return windows_result(
-        CreateSymbolicLinkW(at, to, SYMBOLIC_LINK_FLAG_ALLOW_UNPRIVILEGED_CREATE));
+    if (!CreateSymbolicLinkW(at, to, SYMBOLIC_LINK_FLAG_ALLOW_UNPRIVILEGED_CREATE))
+        return windows_last();
+    /* wine 8 reports success, but makes no link. */
+    return GetFileAttributesW(at) == INVALID_FILE_ATTRIBUTES ? ENOTSUP : 0;
 }
 
 bool os_path_real(const char *path, char real[OS_PATH_MAX]) {
