@@ -2,6 +2,7 @@
 # Measures HTTP servers with llama.cpp's API: `powerinfer serve`, and for comparison llama-server.
 # With two programs, runs alternate. Needs python3. Prints one line per measurement. On a busy machine
 # compare the tokens per second of CPU time with -t 1: threads that wait for each other use CPU time.
+# The model needs a vocabulary, which `synth` does not write: llama-server aborts without one.
 #
 #   scripts/measure-server.sh throughput -m MODEL PROGRAM [PROGRAM]  # tokens/s of 1..32 clients
 #   scripts/measure-server.sh long -m MODEL PROGRAM [PROGRAM]     # 16 clients, and a long prompt
