@@ -108,8 +108,23 @@ static bool check_more(const char *name, const model *m, reference *r) {
     return true;
 }
 
+/* With the least memory budget: weights come from the drive. */
+static void check_budget(const char *name, const model *m, const reference *r, double gate) {
+    engine_options o = options(CPU_TIER_AUTO, QUANT_F32, 2);
+    engine_context *c;
+    pi_error err;
+    o.n_positions = r->n_tokens;
+    o.ram_budget = (uint64_t)1 << 30;
+    if (engine_context_create(m, &o, &c, &err)) fail_msg("%s: %s", name, err.message);
+    const paging_sizes n = paging_get_sizes(engine_paging(c));
+    engine_context_destroy(c);
+    o.ram_budget = n.needed + n.beside;
+    check(name, m, r, o, gate, SPLIT_SINGLE, N_SPLITS);
+}
+
 static bool check_next(const char *name, const model *m, reference *r) {
     check_plan(name, m, r, 1e-6);
+    check_budget(name, m, r, 1e-6);
     return true;
 }
 
