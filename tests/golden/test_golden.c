@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "golden_case.h"
+#include "shared_data.h"
 
 typedef enum split { SPLIT_WHOLE, SPLIT_SINGLE, SPLIT_UNEVEN, N_SPLITS } split;
 
@@ -134,6 +135,22 @@ static void test_more_architectures(void **state) {
     golden_each_model("next", 0, 36, check_next);
 }
 
+/* A file with the number of layers that draft, but without the layers. */
+static void test_no_draft_layers(void **state) {
+    (void)state;
+    char path[512];
+    const gguf_override count = {
+        .key = "deepseek4.nextn_predict_layers", .type = GGUF_I64, .integer = 1};
+    model *m;
+    pi_error err;
+    if (!shared_path(path, sizeof path, "conformance/next/deepseek4-topk-moe.gguf")) skip();
+    if (model_open(path, &(gguf_open_options){.overrides = &count, .n_overrides = 1}, &m, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(m->hp.n_layer, 4);
+    assert_int_equal(m->hp.n_draft_layer, 0);
+    model_close(m);
+}
+
 /* K types are mixtures of types; their gate is wider. */
 static bool check_quant(const char *name, const model *m, reference *r) {
     double gate = strstr(name, "_K") || strstr(name, "IQ4_XS") ? 4e-4 : 2e-4;
@@ -168,9 +185,8 @@ static void test_low_types(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_architectures),
-        cmocka_unit_test(test_more_architectures),
-        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_architectures),   cmocka_unit_test(test_more_architectures),
+        cmocka_unit_test(test_no_draft_layers), cmocka_unit_test(test_types),
         cmocka_unit_test(test_low_types),
     };
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
