@@ -905,12 +905,22 @@ static void check_indexer(key_reader *r, const model_hparams *hp,
                 gguf_path(r->file), hp->n_index_head, layers[i].n_head_kv);
 }
 
+/* Files of DeepSeek-V4 may have the number of layers that draft without these layers; block_count
+ * then does not include them. */
+static bool has_draft_layers(const gguf_file *f, const arch_row *arch, const model_hparams *hp) {
+    char name[GGUF_MAX_NAME];
+    if (!arch_tensor_of(arch, ROLE_COMPRESS_KV)) return true;
+    snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", hp->n_layer - hp->n_draft_layer);
+    return gguf_find_tensor(f, name) != NULL;
+}
+
 pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool drafts,
                              model_hparams *hp, model_layer_hparams *layers, pi_error *err) {
     key_reader r = {.file = f, .arch = arch->name, .err = err, .status = PI_OK};
     *hp = (model_hparams){0};
     hp->n_layer = read_int(&r, "block_count", 0, -1, 1, MODEL_MAX_LAYERS);
     hp->n_draft_layer = read_int(&r, "nextn_predict_layers", 0, 0, 0, hp->n_layer - 1);
+    if (!has_draft_layers(f, arch, hp)) hp->n_draft_layer = 0;
     r.end = hp->n_layer - hp->n_draft_layer;
     if (!drafts) hp->n_layer = r.end;
     hp->n_embd = read_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);

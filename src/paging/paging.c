@@ -189,8 +189,10 @@ static void move_all(paging *g) {
         model_layer_sparse *sparse = &l->sparse;
         size_t n_ff = (size_t)l->hp.n_ff * sizeof(float);
         size_t n_expert = (size_t)g->view.hp.n_expert * sizeof(float);
-        l->t[ROLE_LAYER_SCALE].data = moved_now(g, g->source->layers[i].t[ROLE_LAYER_SCALE].data,
-                                                sizeof(float));
+        static const tensor_role numbers[] = {ROLE_LAYER_SCALE, ROLE_EMBD_SKIP};
+        for (int k = 0; k < 2; k++)
+            l->t[numbers[k]].data = moved_now(g, g->source->layers[i].t[numbers[k]].data,
+                                              sizeof(float));
         sparse->freq = moved_now(g, sparse->freq, n_ff);
         sparse->perm = moved(g, sparse->perm, n_ff);
         sparse->expert_freq = moved(g, sparse->expert_freq, n_expert);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "golden_case.h"
+#include "shared_data.h"
 
 typedef enum split { SPLIT_WHOLE, SPLIT_SINGLE, SPLIT_UNEVEN, N_SPLITS } split;
 
@@ -108,8 +109,23 @@ static bool check_more(const char *name, const model *m, reference *r) {
     return true;
 }
 
+/* With the least memory budget: weights come from the drive. */
+static void check_budget(const char *name, const model *m, const reference *r, double gate) {
+    engine_options o = options(CPU_TIER_AUTO, QUANT_F32, 2);
+    engine_context *c;
+    pi_error err;
+    o.n_positions = r->n_tokens;
+    o.ram_budget = (uint64_t)1 << 30;
+    if (engine_context_create(m, &o, &c, &err)) fail_msg("%s: %s", name, err.message);
+    const paging_sizes n = paging_get_sizes(engine_paging(c));
+    engine_context_destroy(c);
+    o.ram_budget = n.needed + n.beside;
+    check(name, m, r, o, gate, SPLIT_SINGLE, N_SPLITS);
+}
+
 static bool check_next(const char *name, const model *m, reference *r) {
     check_plan(name, m, r, 1e-6);
+    check_budget(name, m, r, 1e-6);
     return true;
 }
 
@@ -117,6 +133,22 @@ static void test_more_architectures(void **state) {
     (void)state;
     golden_each_model("more", 17, 62, check_more);
     golden_each_model("next", 0, 36, check_next);
+}
+
+/* A file with the number of layers that draft, but without the layers. */
+static void test_no_draft_layers(void **state) {
+    (void)state;
+    char path[512];
+    const gguf_override count = {
+        .key = "deepseek4.nextn_predict_layers", .type = GGUF_I64, .integer = 1};
+    model *m;
+    pi_error err;
+    if (!shared_path(path, sizeof path, "conformance/next/deepseek4-topk-moe.gguf")) skip();
+    if (model_open(path, &(gguf_open_options){.overrides = &count, .n_overrides = 1}, &m, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(m->hp.n_layer, 4);
+    assert_int_equal(m->hp.n_draft_layer, 0);
+    model_close(m);
 }
 
 /* K types are mixtures of types; their gate is wider. */
@@ -153,9 +185,8 @@ static void test_low_types(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_architectures),
-        cmocka_unit_test(test_more_architectures),
-        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_architectures),   cmocka_unit_test(test_more_architectures),
+        cmocka_unit_test(test_no_draft_layers), cmocka_unit_test(test_types),
         cmocka_unit_test(test_low_types),
     };
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);

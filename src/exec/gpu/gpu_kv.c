@@ -32,7 +32,8 @@ pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *e
 static uint8_t *kv_rows(const gpu_exec *g, const pi_session *s, int layer, kv_part part,
                         size_t *row) {
     const bool values = part == KV_VALUES;
-    for (int i = 0; i < g->plan->n_gpu_steps; i++) {
+    const bool here = part != KV_COMPRESSED; /* such layers are on the CPU */
+    for (int i = 0; i < g->plan->n_gpu_steps && here; i++) {
         const plan_step *t = &g->plan->gpu_steps[i];
         bool stores = part == KV_INDEX ? t->op == OP_INDEX_STORE
                                        : t->op == OP_ROPE_STORE || t->op == OP_LATENT_STORE;
