@@ -28,8 +28,9 @@ PI_API const char *pi_pooling_name(pi_pooling pooling);
 PI_API pi_pooling pi_model_pooling(const pi_model *model, bool *named);
 /* Whether the model is an encoder: pi_forward gives hidden states, but no logits. */
 PI_API bool pi_model_is_encoder(const pi_model *model);
-/* Floats of a text's result: n_embd; for PI_POOLING_RANK the number of scores, usually 1, and 0 if
- * the model has no classifier; for PI_POOLING_NONE those of each token, n_embd. */
+/* Floats of a text's result, with PI_POOLING_NONE of each token's: n_embd, or as many as the
+ * model's projections give (dense_2.weight, dense_3.weight). PI_POOLING_RANK: the number of scores,
+ * usually 1; 0: the model has no classifier. */
 PI_API int32_t pi_embedding_width(const pi_model *model, pi_pooling pooling);
 
 typedef struct pi_embed_text {
@@ -38,7 +39,7 @@ typedef struct pi_embed_text {
 } pi_embed_text;
 
 /* Writes the pooled vectors of all texts to `out`, [n_texts][width], or with PI_POOLING_NONE
- * [tokens of all texts][n_embd]; not normalized. The texts share ubatches as long as they fit. The
+ * [tokens of all texts][width]; not normalized. The texts share ubatches as long as they fit. The
  * context's own sessions do not change. PI_ERR_UNSUPPORTED: PI_POOLING_RANK, and the model has no
  * classifier; PI_ERR_LIMIT: a text is longer than n_batch (encoders) or than the model's learned
  * positions; otherwise errors as of pi_forward and pi_session_create. */

@@ -31,14 +31,17 @@ static bool has_classifier(const model *m) {
 int32_t pi_embedding_width(const pi_model *m, pi_pooling pooling) {
     bool named;
     if (!m->weights) return 0;
+    const model_tensor *t = m->weights->t;
     if (pooling == PI_POOLING_MODEL) pooling = pi_model_pooling(m, &named);
-    if (pooling != PI_POOLING_RANK) return m->weights->hp.n_embd;
-    const model_tensor *out = &m->weights->t[ROLE_CLS_OUT];
+    if (pooling != PI_POOLING_RANK) {
+        const model_tensor *last = t[ROLE_DENSE_3].data ? &t[ROLE_DENSE_3] : &t[ROLE_DENSE_2];
+        return last->data ? (int32_t)last->n_out : m->weights->hp.n_embd;
+    }
     if (!has_classifier(m->weights)) return 0;
-    return (int32_t)(out->data ? out->n_out : m->weights->t[ROLE_CLS].n_out);
+    return (int32_t)(t[ROLE_CLS_OUT].data ? t[ROLE_CLS_OUT].n_out : t[ROLE_CLS].n_out);
 }
 
-/* ---- classifier ------------------------------------------------------------------------------ */
+/* ---- layers of a text's vector --------------------------------------------------------------- */
 
 /* y [n_out] = W x + bias; row: room for a row of W. A few rows once per text need no kernels. */
 static void multiply(const model_tensor *w, const model_tensor *bias, const float *x, float *row,
@@ -55,7 +58,7 @@ static void multiply(const model_tensor *w, const model_tensor *bias, const floa
 }
 
 static double activate(const model *m, double x) {
-    if (!m->arch->cls_gelu) return tanh(x);
+    if (m->arch->classifier != CLASSIFIER_MEAN) return tanh(x);
     const double root = 0.79788456080286541, cubic = 0.044715; /* GELU's usual approximation */
     return 0.5 * x * (1 + tanh(root * x * (1 + cubic * x * x)));
 }
@@ -69,12 +72,18 @@ static void layer_norm(const float *weight, float *x, int64_t n, double eps) {
         x[i] = (float)(((double)x[i] - mean) / sqrt(variance + eps) * (double)weight[i]);
 }
 
-/* x [n_embd]: a text's vector. out [pi_embedding_width]. */
-static pi_status classify(const model *m, const float *x, float *out, pi_error *err) {
+static void softmax(float *x, size_t n) {
+    double largest = -INFINITY, sum = 0;
+    for (size_t i = 0; i < n; i++) largest = fmax(largest, (double)x[i]);
+    for (size_t i = 0; i < n; i++) sum += exp((double)x[i] - largest);
+    for (size_t i = 0; i < n; i++) x[i] = (float)(exp((double)x[i] - largest) / sum);
+}
+
+/* x [n_embd]: a text's vector. room [2 * n_embd]. out [pi_embedding_width]. */
+static void classify(const model *m, const float *x, float *room, float *out) {
     const model_tensor *t = m->t;
     size_t n = (size_t)m->hp.n_embd;
-    float *room = mem_alloc(2 * n * sizeof *room), *hidden = room + n;
-    if (!room) return error_nomem(err, 2 * n * sizeof *room, "classifier");
+    float *hidden = room + n;
     memcpy(hidden, x, n * sizeof *hidden);
     if (t[ROLE_CLS].data) {
         multiply(&t[ROLE_CLS], &t[ROLE_CLS_BIAS], x, room, hidden);
@@ -83,12 +92,29 @@ static pi_status classify(const model *m, const float *x, float *out, pi_error *
         if (t[ROLE_CLS_NORM].data)
             layer_norm(t[ROLE_CLS_NORM].data, hidden, m->hp.n_embd, (double)m->hp.norm_eps);
     }
-    if (t[ROLE_CLS_OUT].data)
+    if (t[ROLE_CLS_OUT].data) {
         multiply(&t[ROLE_CLS_OUT], &t[ROLE_CLS_OUT_BIAS], hidden, room, out);
-    else
+        n = (size_t)t[ROLE_CLS_OUT].n_out;
+    } else {
         memcpy(out, hidden, n * sizeof *out);
-    mem_free(room);
-    return PI_OK;
+    }
+    if (m->arch->classifier == CLASSIFIER_LAST) softmax(out, n);
+}
+
+/* Floats that project() needs. */
+static size_t projection_room(const model *m) {
+    const model_tensor *second = &m->t[ROLE_DENSE_2], *third = &m->t[ROLE_DENSE_3];
+    int64_t n = third->data ? third->n_in : 0;
+    return (size_t)(n + (n > m->hp.n_embd ? n : second->data ? m->hp.n_embd : n));
+}
+
+/* The modules 2_Dense and 3_Dense, or a copy. x [n_embd], out [pi_embedding_width]. */
+static void project(const model *m, const float *x, float *room, float *out) {
+    const model_tensor *second = &m->t[ROLE_DENSE_2], *third = &m->t[ROLE_DENSE_3];
+    float *row = third->data ? room + third->n_in : room;
+    if (!second->data && !third->data) memcpy(out, x, (size_t)m->hp.n_embd * sizeof *out);
+    if (second->data) multiply(second, &m->t[ROLE_DENSE_2_BIAS], x, row, third->data ? room : out);
+    if (third->data) multiply(third, &(model_tensor){0}, second->data ? room : x, row, out);
 }
 
 /* ---- pooling --------------------------------------------------------------------------------- */
@@ -99,7 +125,9 @@ typedef struct embed_call {
     const pi_embed_text *texts;
     int32_t n_texts;
     pi_pooling pooling;
-    float *out; /* of the next text */
+    float *pooled; /* [n_embd], of the text that is being read */
+    float *room;   /* for its classifier or its projections */
+    float *out;    /* of the next text */
 } embed_call;
 
 /* Adds rows [n_rows][n_embd], each divided by n, to `sum`. */
@@ -112,51 +140,45 @@ static void add_mean(float *sum, const float *rows, int32_t n_rows, int32_t n_em
     }
 }
 
-/* Classifies the mean of a text's hidden states [n_rows][n_embd]. */
-static pi_status classify_mean(const embed_call *c, const float *rows, int32_t n_rows,
-                               pi_error *err) {
-    const int32_t n_embd = c->model->hp.n_embd;
-    float *mean = mem_calloc((size_t)n_embd, sizeof *mean);
-    if (!mean) return error_nomem(err, (size_t)n_embd * sizeof *mean, "classifier");
-    add_mean(mean, rows, n_rows, n_embd, n_rows);
-    pi_status status = classify(c->model, mean, c->out, err);
-    mem_free(mean);
-    return status;
+/* What a classifier reads. */
+static pi_pooling classified(const model *m) {
+    static const pi_pooling of[] = {[CLASSIFIER_FIRST] = PI_POOLING_CLS,
+                                    [CLASSIFIER_MEAN] = PI_POOLING_MEAN,
+                                    [CLASSIFIER_LAST] = PI_POOLING_LAST};
+    return of[m->arch->classifier];
 }
 
 /* Pools one text, whose hidden states are the rows from `row` on; `done` tokens came before. */
-static pi_status pool_text(embed_call *c, const pi_embed_text *text, int32_t row, int32_t done,
-                           int32_t n_rows, pi_error *err) {
+static void pool_text(embed_call *c, const pi_embed_text *text, int32_t row, int32_t done,
+                      int32_t n_rows) {
     const int32_t n_embd = c->model->hp.n_embd;
-    const float *first = pi_hidden(c->context, row);
-    switch (c->pooling) {
-    case PI_POOLING_NONE:
-        memcpy(c->out, first, (size_t)n_rows * (size_t)n_embd * sizeof *c->out);
-        c->out += (size_t)n_rows * (size_t)n_embd;
-        return PI_OK;
+    const int32_t width = pi_embedding_width(c->context->model, c->pooling);
+    const float *rows = pi_hidden(c->context, row);
+    const bool rank = c->pooling == PI_POOLING_RANK;
+    if (c->pooling == PI_POOLING_NONE) {
+        for (int32_t i = 0; i < n_rows; i++, c->out += width)
+            project(c->model, rows + (size_t)i * (size_t)n_embd, c->room, c->out);
+        return;
+    }
+    switch (rank ? classified(c->model) : c->pooling) {
     case PI_POOLING_MEAN:
-        if (done == 0) memset(c->out, 0, (size_t)n_embd * sizeof *c->out);
-        add_mean(c->out, first, n_rows, n_embd, text->n_tokens);
+        if (done == 0) memset(c->pooled, 0, (size_t)n_embd * sizeof *c->pooled);
+        add_mean(c->pooled, rows, n_rows, n_embd, text->n_tokens);
         break;
     case PI_POOLING_CLS:
-        if (done == 0) memcpy(c->out, first, (size_t)n_embd * sizeof *c->out);
+        if (done == 0) memcpy(c->pooled, rows, (size_t)n_embd * sizeof *c->pooled);
         break;
-    case PI_POOLING_LAST:
-        memcpy(c->out, pi_hidden(c->context, row + n_rows - 1), (size_t)n_embd * sizeof *c->out);
-        break;
-    case PI_POOLING_RANK: { /* of a whole text */
-        if (done > 0) break;
-        pi_status status = c->model->arch->cls_mean ? classify_mean(c, first, n_rows, err)
-                                                    : classify(c->model, first, c->out, err);
-        if (status != PI_OK) return status;
+    default:
+        memcpy(c->pooled, rows + (size_t)(n_rows - 1) * (size_t)n_embd,
+               (size_t)n_embd * sizeof *c->pooled);
         break;
     }
-    case PI_POOLING_MODEL:
-        break;
-    }
-    if (done + n_rows == text->n_tokens)
-        c->out += pi_embedding_width(c->context->model, c->pooling);
-    return PI_OK;
+    if (done + n_rows < text->n_tokens) return;
+    if (rank)
+        classify(c->model, c->pooled, c->room, c->out);
+    else
+        project(c->model, c->pooled, c->room, c->out);
+    c->out += width;
 }
 
 /* Texts [first, first + n) that fit into one batch. */
@@ -172,7 +194,7 @@ static pi_status embed_together(embed_call *c, int32_t first, int32_t n, pi_erro
     if (status == PI_OK) status = pi_forward(c->context, inputs, n, err);
     int32_t row = 0;
     for (int32_t i = 0; i < n && status == PI_OK; i++) {
-        status = pool_text(c, &c->texts[first + i], row, 0, inputs[i].n_tokens, err);
+        pool_text(c, &c->texts[first + i], row, 0, inputs[i].n_tokens);
         row += inputs[i].n_tokens;
     }
     for (int32_t i = 0; inputs && i < n; i++) pi_session_destroy(inputs[i].session);
@@ -192,7 +214,7 @@ static pi_status embed_long(embed_call *c, const pi_embed_text *text, pi_error *
                              .n_tokens = n,
                              .hidden = PI_HIDDEN_ALL};
         status = pi_forward(c->context, &in, 1, err);
-        if (status == PI_OK) status = pool_text(c, text, 0, done, n, err);
+        if (status == PI_OK) pool_text(c, text, 0, done, n);
     }
     pi_session_destroy(session);
     return status;
@@ -218,6 +240,11 @@ pi_status pi_embed(pi_context *context, const pi_embed_text *texts, int32_t n_te
     for (int32_t i = 0; i < n_texts; i++)
         if (texts[i].n_tokens < 1)
             return error_set(err, PI_ERR_ARG, "no tokens: text %d: give at least one", (int)i);
+    const size_t n_embd = (size_t)c.model->hp.n_embd;
+    const size_t n_room = c.pooling == PI_POOLING_RANK ? 2 * n_embd : projection_room(c.model);
+    c.pooled = mem_alloc((n_embd + n_room) * sizeof *c.pooled);
+    if (!c.pooled) return error_nomem(err, (n_embd + n_room) * sizeof *c.pooled, "embeddings");
+    c.room = c.pooled + n_embd;
     pi_status status = PI_OK;
     for (int32_t i = 0, n; i < n_texts && status == PI_OK; i += n) {
         int64_t n_tokens = texts[i].n_tokens;
@@ -226,6 +253,7 @@ pi_status pi_embed(pi_context *context, const pi_embed_text *texts, int32_t n_te
         bool too_long = n_tokens > n_batch && !c.model->hp.bidirectional;
         status = too_long ? embed_long(&c, &texts[i], err) : embed_together(&c, i, n, err);
     }
+    mem_free(c.pooled);
     return status;
 }
 

@@ -550,10 +550,10 @@ const option option_table[] = {
                 "reasoning_content"),
     ROW(CHOICE, COMMAND, COMMAND_SERVE, pooling, NAMES("pooling", NULL), .argument = "TYPE",
         .choices = "model|mean|last|cls|rank", .standard = "model", .llama = EVERYWHERE,
-        .llama_note = "mean, last; encoders also: cls, rank",
+        .llama_note = "mean, last; encoders also: cls; models with a classifier: rank",
         .help = "pooling of hidden states for embeddings; mean: of all tokens; last: the last "
-                "token; model: the file's pooling, else mean; encoders also have cls: the first "
-                "token, and rank: the classifier's scores, for /v1/rerank"),
+                "token; model: the file's pooling, else mean; cls: the first token (encoders); "
+                "rank: the classifier's scores, for /v1/rerank"),
     ROW(INTEGER, COMMAND, COMMAND_SERVE, timeout, NAMES("timeout", "to"), .argument = "S",
         .standard = "60", RANGE(1, 86400), .llama = EVERYWHERE, .llama_note = "default 60",
         .help = "timeout in seconds for receiving a request and for sending to a client"),

@@ -238,12 +238,16 @@ typedef enum tensor_role {
     ROLE_OUTPUT_FC1,      /* predictor of the output head: the hidden vector's projection */
     ROLE_OUTPUT_FC2,      /* its scores of all tokens */
     ROLE_OUTPUT_PROFILER, /* files of the original PowerInfer: both, in one tensor */
-    /* Classifier of a text's vector (encoders that rank): output * f(cls * vector). */
+    /* Classifier of a text's vector (models that rank): output * f(cls * vector). */
     ROLE_CLS,
     ROLE_CLS_BIAS,
     ROLE_CLS_NORM,
     ROLE_CLS_OUT,
     ROLE_CLS_OUT_BIAS,
+    /* Projections of a text's vector (modules 2_Dense and 3_Dense of Sentence Transformers). */
+    ROLE_DENSE_2,
+    ROLE_DENSE_2_BIAS,
+    ROLE_DENSE_3,
     /* Heads that draft (model_drafter.h): the layer's input is a projection of two normed vectors,
      * the embedding of a token and the features of the token before it. */
     ROLE_DRAFT_EMBD_NORM,
@@ -296,7 +300,7 @@ typedef enum arch_dim {
     DIM_ADJUGATE_FF,    /* n_ff of the layer's adjugate experts */
     DIM_POS,            /* rows of the position table: from the file */
     DIM_TYPES,          /* token types: from the file */
-    DIM_LABELS,         /* outputs of the classifier: from the file */
+    DIM_OPEN,           /* a size that only the file has, such as the classifier's outputs */
     DIM_2Q,             /* 2 * DIM_Q: queries and gates, head by head */
     DIM_LAYER_EMBD,     /* elements of a layer's embedding */
     DIM_LAYER_EMBDS,    /* n_layer * DIM_LAYER_EMBD */
@@ -432,6 +436,13 @@ typedef enum expert_gating {
     GATING_COUNT
 } expert_gating;
 
+/* What a classifier reads, and its activation (ROLE_CLS). */
+typedef enum classifier_kind {
+    CLASSIFIER_FIRST, /* the first token; tanh */
+    CLASSIFIER_MEAN,  /* the mean of all tokens; GELU */
+    CLASSIFIER_LAST   /* the last token; its scores become probabilities (softmax) */
+} classifier_kind;
+
 /* Optional features of an architecture. The loader reads only keys that the row names, because some
  * programs write keys whose values they never use. */
 enum {
@@ -488,11 +499,10 @@ typedef struct arch_row {
     float post_norm_eps;    /* of post-norms; 0: as of the other norms */
     rope_kind rope;
     rope_axes axes;
-    int pos_offset;         /* rows of ROLE_POS_EMBD before position 0 */
-    bool encoder;           /* no output matrix; tokens attend in both directions unless
-                               attention.causal is true */
-    bool cls_gelu;          /* the classifier's activation is GELU, not tanh */
-    bool cls_mean;          /* the classifier reads the mean of all tokens, not the first token */
+    int pos_offset; /* rows of ROLE_POS_EMBD before position 0 */
+    bool encoder;   /* no output matrix; tokens attend in both directions unless
+                       attention.causal is true */
+    classifier_kind classifier;
     bool parallel;          /* attention and FFN blocks both read the layer's input (Falcon) */
     bool parallel_by_key;   /* the same where use_parallel_residual is true (GPT-NeoX) */
     uint32_t mixers;        /* MIXER_*; 0: attention */

@@ -17,6 +17,7 @@ static const arch_tensor qwen2_tensors[] = {
 
 static const arch_tensor qwen3_tensors[] = {
     GLOBAL_TENSORS,
+    CLASSIFIER_OUTPUT,
     ATTENTION_TENSORS,
     ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
     LAYER_VECTOR(ROLE_ATTN_Q_NORM, "attn_q_norm.weight", "self_attn.q_norm.weight", DIM_HEAD, 0),
@@ -31,7 +32,8 @@ static const arch_tensor qwen2vl_tensors[] = {
 };
 
 static const arch_tensor qwen3vl_tensors[] = {
-    GLOBAL_TENSORS, ATTENTION_TENSORS, HEAD_NORMS(0), GATED_FFN_TENSORS, SPARSE_TENSORS,
+    GLOBAL_TENSORS, CLASSIFIER_OUTPUT, ATTENTION_TENSORS,
+    HEAD_NORMS(0),  GATED_FFN_TENSORS, SPARSE_TENSORS,
 };
 
 static const arch_tensor falcon_tensors[] = {
@@ -399,22 +401,16 @@ static const arch_tensor gemma4_tensors[] = {
                  TENSOR_OPTIONAL),
 };
 
-static const arch_tensor llama_tensors[] = {
-    GLOBAL_TENSORS,
-    ATTENTION_TENSORS,
-    ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),
-    LAYER_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", "self_attn.o_proj.bias", DIM_EMBD,
-                 TENSOR_OPTIONAL),
-    DENSE_LAYERS_FFN,
-    FFN_NORM(0),
-    EXPERTS,
-    LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,
-                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
-    LAYER_VECTOR(ROLE_FFN_UP_BIAS, "ffn_up.bias", "mlp.up_proj.bias", DIM_FF,
-                 TENSOR_OPTIONAL | TENSOR_NEURON_VEC),
-    LAYER_VECTOR(ROLE_FFN_DOWN_BIAS, "ffn_down.bias", "mlp.down_proj.bias", DIM_EMBD,
-                 TENSOR_OPTIONAL),
-};
+#define LLAMA_TENSORS                                                                              \
+    GLOBAL_TENSORS, ATTENTION_TENSORS, ATTENTION_QKV_BIASES(TENSOR_OPTIONAL),                      \
+        LAYER_VECTOR(ROLE_ATTN_OUT_BIAS, "attn_output.bias", "self_attn.o_proj.bias", DIM_EMBD,    \
+                     TENSOR_OPTIONAL),                                                             \
+        DENSE_LAYERS_FFN, FFN_NORM(0), EXPERTS,                                                    \
+        LAYER_VECTOR(ROLE_FFN_GATE_BIAS, "ffn_gate.bias", "mlp.gate_proj.bias", DIM_FF,            \
+                     TENSOR_OPTIONAL | TENSOR_NEURON_VEC),                                         \
+        FFN_BIASES(TENSOR_OPTIONAL)
+static const arch_tensor llama_tensors[] = {LLAMA_TENSORS};
+static const arch_tensor granite_tensors[] = {LLAMA_TENSORS, SHARED_EXPERT};
 
 /* Biases of the FFN are not used. */
 static const arch_tensor refact_tensors[] = {
@@ -433,7 +429,8 @@ static const arch_row rows[] = {
     {PWRI_ROW("llama", RMS, INTERLEAVED, SILU, RELU), /* Llama 1-3, Mistral, ProSparse */
      .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, TENSORS(llama_tensors)},
     {PWRI_ROW("qwen2", RMS, NEOX, SILU, RELU), .has = ARCH_FFN_UNSCALED, TENSORS(qwen2_tensors)},
-    {PWRI_ROW("qwen3", RMS, NEOX, SILU, RELU), .qk_norm = NORM_RMS, TENSORS(qwen3_tensors)},
+    {PWRI_ROW("qwen3", RMS, NEOX, SILU, RELU), .qk_norm = NORM_RMS, .classifier = CLASSIFIER_LAST,
+     TENSORS(qwen3_tensors)},
     {PWRI_ROW("falcon", LAYER, NEOX, GELU, RELU), .parallel = true, .has = ARCH_FFN_UNSCALED,
      TENSORS(falcon_tensors)},
     {GGUF_ROW("opt", LAYER, NONE, RELU),
@@ -444,7 +441,7 @@ static const arch_row rows[] = {
     {GGUF_ROW("qwen2vl", RMS, NEOX, SILU), .axes = AXES_SECTIONS, .has = ARCH_FFN_UNSCALED,
      TENSORS(qwen2vl_tensors)},
     {GGUF_ROW("qwen3vl", RMS, NEOX, SILU), .axes = AXES_INTERLEAVED, .qk_norm = NORM_RMS,
-     TENSORS(qwen3vl_tensors)},
+     .classifier = CLASSIFIER_LAST, TENSORS(qwen3vl_tensors)},
     {GGUF_ROW("arcee", RMS, INTERLEAVED, RELU_SQUARED), .has = ARCH_FFN_UNSCALED,
      TENSORS(arcee_tensors)},
     {GGUF_ROW("cohere2", LAYER, INTERLEAVED, SILU), .parallel = true,
@@ -483,10 +480,10 @@ static const arch_row rows[] = {
      TENSORS(gemma4_tensors)},
     {GGUF_ROW("glm4", RMS, INTERLEAVED, SILU), .axes = AXES_SECTIONS,
      .has = ARCH_FFN_UNSCALED | ARCH_ROPE_SECTIONS, TENSORS(glm4_tensors)},
-    {GGUF_ROW("granite", RMS, INTERLEAVED, SILU),
-     .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SCALE | ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED |
-            ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
-     TENSORS(llama_tensors)},
+    {GGUF_ROW("granite", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_NORM | ARCH_EMBD_SCALE |
+            ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED | ARCH_ATTN_SCALE | ARCH_ROPE_SWITCH,
+     TENSORS(granite_tensors)},
     {GGUF_ROW("hunyuan-dense", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED | ARCH_QK_NORM_LATE,
      .qk_norm = NORM_RMS, TENSORS(gated_head_norms_tensors)},
     {GGUF_ROW("internlm2", RMS, INTERLEAVED, SILU), .has = ARCH_FFN_UNSCALED,
@@ -494,12 +491,12 @@ static const arch_row rows[] = {
     {GGUF_ROW("jais2", LAYER, NEOX, RELU_SQUARED), .has = ARCH_FFN_UNSCALED,
      TENSORS(biased_tensors)},
     {GGUF_ROW("minicpm", RMS, INTERLEAVED, SILU), .default_embd_scale = 12,
-     .default_depth_scale = 1.4f, .default_logit_width = 256,
-     .has = ARCH_FFN_UNSCALED | ARCH_EMBD_SCALE | ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED |
-            ARCH_ATTN_SCALE,
+     .default_depth_scale = 1.4f, .default_logit_width = 256, .gating = GATING_SOFTMAX,
+     .has = ARCH_FFN_UNSCALED | ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_NORM | ARCH_EMBD_SCALE |
+            ARCH_RESIDUAL_SCALE | ARCH_LOGIT_DIVIDED,
      TENSORS(llama_tensors)},
-    {GGUF_ROW("mistral3", RMS, INTERLEAVED, SILU), .has = ARCH_ATTN_TEMPERATURE,
-     TENSORS(llama_tensors)},
+    {GGUF_ROW("mistral3", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,
+     .has = ARCH_ATTN_TEMPERATURE | ARCH_EXPERT_NORM, TENSORS(llama_tensors)},
     {GGUF_ROW("nemotron", LAYER, NEOX, RELU_SQUARED), .has = ARCH_FFN_UNSCALED,
      TENSORS(biased_tensors)},
     {GGUF_ROW("olmo2", RMS, NEOX, SILU), .has = ARCH_FFN_UNSCALED | ARCH_ROPE_LOCAL,

@@ -3,16 +3,13 @@
  * the additions to the residual stream. */
 #include "arch_pieces.h"
 
-#define GLOBAL_VECTOR(role, name, dim, flags)                                                      \
-    { role, name, NULL, {dim, DIM_NONE}, TENSOR_F32 | (flags) }
-
 /* The classifier of models that rank: cls has n_embd rows, or is the whole classifier. */
 #define CLASSIFIER                                                                                 \
-    {ROLE_CLS, "cls.weight", NULL, {DIM_EMBD, DIM_LABELS}, TENSOR_OPTIONAL},                       \
-        GLOBAL_VECTOR(ROLE_CLS_BIAS, "cls.bias", DIM_LABELS, TENSOR_OPTIONAL),                     \
+    {ROLE_CLS, "cls.weight", NULL, {DIM_EMBD, DIM_OPEN}, TENSOR_OPTIONAL},                         \
+        GLOBAL_VECTOR(ROLE_CLS_BIAS, "cls.bias", DIM_OPEN, TENSOR_OPTIONAL),                       \
         GLOBAL_VECTOR(ROLE_CLS_NORM, "cls.norm.weight", DIM_EMBD, TENSOR_OPTIONAL),                \
-        {ROLE_CLS_OUT, "cls.output.weight", NULL, {DIM_EMBD, DIM_LABELS}, TENSOR_OPTIONAL},        \
-        GLOBAL_VECTOR(ROLE_CLS_OUT_BIAS, "cls.output.bias", DIM_LABELS, TENSOR_OPTIONAL)
+        CLASSIFIER_OUTPUT,                                                                         \
+        GLOBAL_VECTOR(ROLE_CLS_OUT_BIAS, "cls.output.bias", DIM_OPEN, TENSOR_OPTIONAL)
 
 #define ENCODER_GLOBALS(norm_bias)                                                                 \
     {ROLE_TOKEN_EMBD, "token_embd.weight", NULL, {DIM_EMBD, DIM_VOCAB}, 0},                        \
@@ -95,11 +92,13 @@ static const arch_tensor modern_bert_tensors[] = {
     FUSED_FFN,
 };
 
-/* Norms before and after each block. */
+/* Norms before and after each block; two projections of a text's vector. */
 static const arch_tensor gemma_embedding_tensors[] = {
     {ROLE_TOKEN_EMBD, "token_embd.weight", NULL, {DIM_EMBD, DIM_VOCAB}, 0},
     {ROLE_OUTPUT_NORM, "output_norm.weight", NULL, {DIM_EMBD, DIM_NONE}, TENSOR_F32},
     CLASSIFIER,
+    DENSE_MODULE,
+    {ROLE_DENSE_3, "dense_3.weight", NULL, {DIM_OPEN, DIM_OPEN}, TENSOR_OPTIONAL},
     ATTN_NORM,
     PROJECTIONS,
     HEAD_NORMS(0),
@@ -122,8 +121,8 @@ static const arch_row rows[] = {
      TENSORS(jina_bert_v2_tensors)},
     {GGUF_ROW("jina-bert-v3", LAYER, NEOX, GELU), .encoder = true, .has = ARCH_FFN_UNSCALED,
      TENSORS(jina_bert_v3_tensors)},
-    {GGUF_ROW("modern-bert", LAYER, NEOX, GELU), .encoder = true, .cls_gelu = true,
-     .cls_mean = true, .window_period = 3, .window_after = true,
+    {GGUF_ROW("modern-bert", LAYER, NEOX, GELU), .encoder = true, .window_period = 3,
+     .window_after = true, .classifier = CLASSIFIER_MEAN,
      .has = ARCH_FFN_UNSCALED | ARCH_ROPE_LOCAL, TENSORS(modern_bert_tensors)},
     {GGUF_ROW("nomic-bert", LAYER, NEOX, SILU), .encoder = true, .has = ARCH_FFN_UNSCALED,
      TENSORS(nomic_bert_tensors)},

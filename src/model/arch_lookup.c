@@ -186,7 +186,7 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
     case DIM_BUNDLE:
         return s->n_bundle;
     case DIM_TYPES:
-    case DIM_LABELS:
+    case DIM_OPEN:
         return 0; /* from the file */
     case DIM_2Q:
         return 2 * s->n_head * s->head_dim;
@@ -330,6 +330,9 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_CLS_NORM] = "cls.norm",
     [ROLE_CLS_OUT] = "cls.output",
     [ROLE_CLS_OUT_BIAS] = "cls.output.bias",
+    [ROLE_DENSE_2] = "dense_2",
+    [ROLE_DENSE_2_BIAS] = "dense_2.bias",
+    [ROLE_DENSE_3] = "dense_3",
     [ROLE_EMBD_NORM] = "token_embd_norm",
     [ROLE_EMBD_NORM_BIAS] = "token_embd_norm.bias",
     [ROLE_ATTN_SLOPES] = "attn_slopes",

@@ -116,6 +116,16 @@
             TENSOR_F32                                                                             \
     }
 
+#define GLOBAL_VECTOR(role, name, dim, flags)                                                      \
+    { role, name, NULL, {dim, DIM_NONE}, TENSOR_F32 | (flags) }
+/* The last part of the classifier of models that rank. */
+#define CLASSIFIER_OUTPUT                                                                          \
+    { ROLE_CLS_OUT, "cls.output.weight", NULL, {DIM_EMBD, DIM_OPEN}, TENSOR_OPTIONAL }
+/* The first projection of a text's vector. */
+#define DENSE_MODULE                                                                               \
+    {ROLE_DENSE_2, "dense_2.weight", NULL, {DIM_EMBD, DIM_OPEN}, TENSOR_OPTIONAL},                 \
+        GLOBAL_VECTOR(ROLE_DENSE_2_BIAS, "dense_2.bias", DIM_OPEN, TENSOR_OPTIONAL)
+
 /* Norms without weights. */
 #define BARE_NORM(role, name)                                                                      \
     { role, name ".weight", NULL, {DIM_EMBD, DIM_NONE}, TENSOR_F32 | TENSOR_ONES }

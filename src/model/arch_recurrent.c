@@ -93,6 +93,7 @@ static const arch_tensor lfm2_tensors[] = {
      TENSOR_F32},
     {ROLE_OUTPUT, "output.weight", "lm_head.weight", {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},
     OUTPUT_SKETCH,
+    DENSE_MODULE,
     ATTN_NORM,
     PROJECTIONS,
     HEAD_NORMS(0),

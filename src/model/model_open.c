@@ -255,7 +255,7 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
         bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS ||
                     row->dims[i] == DIM_BUNDLE || row->dims[i] == DIM_LAUREL ||
                     row->dims[i] == DIM_PROFILER || row->dims[i] == DIM_TYPES ||
-                    row->dims[i] == DIM_LABELS;
+                    row->dims[i] == DIM_OPEN;
         uint64_t most = row->dims[i] == DIM_BUNDLE     ? t->n_bytes
                         : row->dims[i] == DIM_PROFILER ? t->n_elems
                                                        : MODEL_MAX_VOCAB;
@@ -523,8 +523,9 @@ static pi_status check_size(const model *m, tensor_role role, int64_t n, int64_t
                      gguf_path(m->file), tensor_role_name(role), (long long)n, (long long)want);
 }
 
-/* The sizes of a classifier's tensors come from the file and must match each other. */
-static pi_status check_classifier(const model *m, pi_error *err) {
+/* The sizes of a classifier's tensors, and of projections of a text's vector, come from the file
+ * and must match each other. */
+static pi_status check_text_tensors(const model *m, pi_error *err) {
     const model_tensor *cls = &m->t[ROLE_CLS], *out = &m->t[ROLE_CLS_OUT];
     bool hidden = cls->data && (out->data || m->t[ROLE_CLS_NORM].data);
     pi_status status = check_size(m, ROLE_CLS_BIAS, m->t[ROLE_CLS_BIAS].n_in, cls->n_out, err);
@@ -533,6 +534,12 @@ static pi_status check_classifier(const model *m, pi_error *err) {
     if (status == PI_OK)
         status = check_size(m, ROLE_CLS, cls->n_out,
                             hidden || cls->n_out > m->hp.n_embd ? m->hp.n_embd : cls->n_out, err);
+    const model_tensor *dense = &m->t[ROLE_DENSE_2];
+    if (status == PI_OK)
+        status = check_size(m, ROLE_DENSE_2_BIAS, m->t[ROLE_DENSE_2_BIAS].n_in, dense->n_out, err);
+    if (status == PI_OK)
+        status = check_size(m, ROLE_DENSE_3, m->t[ROLE_DENSE_3].n_in,
+                            dense->data ? dense->n_out : m->hp.n_embd, err);
     return status;
 }
 
@@ -722,7 +729,7 @@ pi_status model_bind_layers(model *m, int first, pi_error *err) {
 static pi_status bind_all(model *m, pi_error *err) {
     pi_status status = model_bind_layers(m, 0, err);
     if (status == PI_OK) status = bind_tied(m, err);
-    if (status == PI_OK) status = check_classifier(m, err);
+    if (status == PI_OK) status = check_text_tensors(m, err);
     return status == PI_OK ? bind_positions(m, err) : status;
 }
 

@@ -36,15 +36,20 @@ static pi_pooling choose_pooling(const served_options *o) {
 
 pi_status encoder_create(const served_options *options, encoder **out, pi_error *err) {
     *out = NULL;
-    if (!pi_model_is_encoder(options->model)) return PI_OK;
+    const bool encodes = pi_model_is_encoder(options->model);
+    const pi_pooling pooling = choose_pooling(options);
+    pi_model_info info;
+    pi_model_get_info(options->model, &info);
+    bool projects = pi_embedding_width(options->model, PI_POOLING_MEAN) != info.n_embd;
+    if (!encodes && pooling != PI_POOLING_RANK && !projects) return PI_OK;
     encoder *e = mem_calloc(1, sizeof *e);
     if (!e) return error_nomem(err, sizeof *e, "encoder");
     os_mutex_init(&e->lock);
     e->model = options->model;
-    e->pooling = choose_pooling(options);
+    e->pooling = pooling;
     pi_context_options context = options->context;
     int32_t longest = options->n_ctx < PI_MAX_BATCH ? options->n_ctx : PI_MAX_BATCH;
-    if (context.n_batch < longest) context.n_batch = longest;
+    if (encodes && context.n_batch < longest) context.n_batch = longest;
     pi_status status = PI_OK;
     if (pi_embedding_width(e->model, e->pooling) == 0)
         status = error_set(err, PI_ERR_UNSUPPORTED,

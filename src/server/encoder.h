@@ -1,5 +1,5 @@
-/* encoder.h: the context of a model that is an encoder. Its texts need no slots: a text is computed
- * in one step, by the thread of its request. */
+/* encoder.h: the context of a model that is an encoder, or that ranks or projects texts. Its texts
+ * need no slots: the thread of the request computes a text. */
 #ifndef SERVER_ENCODER_H
 #define SERVER_ENCODER_H
 
@@ -8,7 +8,7 @@
 
 typedef struct encoder encoder;
 
-/* *out is NULL if the model is not an encoder. Errors of pi_context_create; PI_ERR_UNSUPPORTED: a
+/* *out is NULL if the model is none of these. Errors of pi_context_create; PI_ERR_UNSUPPORTED: a
  * pooling that the model has no classifier for. */
 pi_status encoder_create(const served_options *options, encoder **out, pi_error *err);
 /* PI_POOLING_RANK: texts have scores, no vectors. */

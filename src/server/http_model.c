@@ -7,6 +7,7 @@
 #include "duration.h"
 #include "fields.h"
 #include "http.h"
+#include "powerinfer_embed.h"
 
 enum {
     LOAD_SECONDS = 600,    /* for a model to be loaded, after which its requests are refused */
@@ -174,7 +175,7 @@ bool http_begin_use(exchange *x, const http_route *route, enum MHD_Result *resul
     }
     if (!http_acquire_model(x, result)) return false;
     if (!isnan(keep)) registry_keep(x->server->registry, x->model, keep);
-    if (!x->served->encoder || !route->generates) return true;
+    if (!pi_model_is_encoder(x->served->options.model) || !route->generates) return true;
     *result = http_reply_error(x, 400,
                                "the model is an encoder (%s), which generates no text: use "
                                "/v1/embeddings or /v1/rerank",

@@ -86,10 +86,15 @@ static pi_status read_inputs(embedding_call *c, const json_node *body, pi_error 
     return status;
 }
 
+static int32_t embedding_width(const embedding_call *c) {
+    return pi_embedding_width(c->served->options.model, PI_POOLING_MEAN);
+}
+
 /* A prefix of the vector (`dimensions`) is a good embedding only for models trained for it. */
 static pi_status read_form(embedding_call *c, const json_node *body, pi_error *err) {
     const char *format = "float";
-    int64_t n_embd = c->served->info.n_embd, dimensions = n_embd;
+    const int64_t width = embedding_width(c);
+    int64_t dimensions = width;
     pi_status status = field_text(body, "encoding_format", &format, err);
     if (status == PI_OK) status = field_int(body, "dimensions", 1, INT32_MAX, &dimensions, err);
     c->truncates = c->form >= FORM_OLLAMA;
@@ -99,8 +104,8 @@ static pi_status read_form(embedding_call *c, const json_node *body, pi_error *e
     c->base64 = strcmp(format, "base64") == 0;
     if (!c->base64 && strcmp(format, "float") != 0)
         return error_set(err, PI_ERR_ARG, "encoding_format: must be float or base64");
-    if (dimensions > n_embd)
-        return error_set(err, PI_ERR_ARG, "dimensions: must be at most %lld", (long long)n_embd);
+    if (dimensions > width)
+        return error_set(err, PI_ERR_ARG, "dimensions: must be at most %lld", (long long)width);
     c->n_out = (size_t)dimensions;
     if (c->served->encoder && encoder_pooling(c->served->encoder) == PI_POOLING_RANK)
         return error_set(err, PI_ERR_UNSUPPORTED,
@@ -186,12 +191,12 @@ static pi_status finish(embedding_call *c, embedding_input *in, finish_reason *r
 
 /* All texts of a request, by the model's encoder. */
 static pi_status encode(embedding_call *c, pi_error *err) {
-    size_t n_embd = (size_t)c->served->info.n_embd;
+    size_t width = (size_t)embedding_width(c);
     pi_embed_text *texts = mem_calloc(c->n_inputs, sizeof *texts);
-    float *vectors = mem_calloc(c->n_inputs * n_embd, sizeof *vectors);
+    float *vectors = mem_calloc(c->n_inputs * width, sizeof *vectors);
     pi_status status = PI_OK;
     if (!texts || !vectors)
-        status = error_nomem(err, c->n_inputs * n_embd * sizeof *vectors, "embedding");
+        status = error_nomem(err, c->n_inputs * width * sizeof *vectors, "embedding");
     for (size_t i = 0; i < c->n_inputs && status == PI_OK; i++)
         texts[i] = (pi_embed_text){c->inputs[i].tokens, (int32_t)c->inputs[i].n_tokens};
     if (status == PI_OK)
@@ -203,7 +208,7 @@ static pi_status encode(embedding_call *c, pi_error *err) {
             status = error_nomem(err, c->n_out * sizeof *vector, "embedding");
             break;
         }
-        memcpy(vector, vectors + i * n_embd, c->n_out * sizeof *vector);
+        memcpy(vector, vectors + i * width, c->n_out * sizeof *vector);
         pi_normalize(vector, (int32_t)c->n_out, PI_NORM_EUCLID);
     }
     mem_free(texts);

@@ -91,11 +91,8 @@ pi_status served_create(const served_options *options, const account_shares *sha
     if (status == PI_OK) status = read_variables(m, err);
     if (status == PI_OK) status = find_marks(m, err);
     if (status == PI_OK) status = encoder_create(options, &m->encoder, err);
-    const bool by_encoder = options->pooling == SERVER_POOLING_CLS ||
-                            options->pooling == SERVER_POOLING_RANK;
-    if (status == PI_OK && by_encoder && !m->encoder)
-        status = error_set(err, PI_ERR_ARG,
-                           "pooling cls and rank: only encoders have them: use mean or last");
+    if (status == PI_OK && options->pooling == SERVER_POOLING_CLS && !m->encoder)
+        status = error_set(err, PI_ERR_ARG, "pooling cls: only encoders have it: use mean or last");
     if (status == PI_OK) status = scheduler_create(&scheduling, &m->scheduler, err);
     if (status != PI_OK) {
         served_destroy(m);

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "embed_reference.h"
 #include "encoder_model.h"
 #include "file.h"
 #include "mem.h"
@@ -43,6 +44,7 @@ static opened open_model(const char *path, pi_kernels kernels, int n_batch) {
     options.kernels = kernels;
     options.n_batch = n_batch;
     options.n_threads = 3;
+    options.cache_k = options.cache_v = PI_CACHE_F32;
     ok(pi_model_open(path, NULL, &o.model, &err));
     ok(pi_context_create(o.model, &options, &o.context, &err));
     return o;
@@ -129,9 +131,7 @@ static void references(void **state) {
     globfree(&found);
 }
 
-/* ---- properties ------------------------------------------------------------------------------ */
-
-enum { N_EMBD = ENCODER_N_EMBD, LENGTH = 40 };
+enum { N_EMBD = ENCODER_N_EMBD, LENGTH = 40, N_RECORDED = 3 };
 
 static void random_tokens(uint64_t seed, int32_t *tokens, int n) {
     rng r;
@@ -140,6 +140,37 @@ static void random_tokens(uint64_t seed, int32_t *tokens, int n) {
         tokens[i] = (int32_t)(rng_u64(&r) % (ENCODER_N_VOCAB - ENCODER_FIRST_WORD)) +
                     ENCODER_FIRST_WORD;
 }
+
+/* Batches of 16 tokens divide a text of a causal model. */
+static void check_recorded(const char *arch, bool ranks, const float *want, size_t n_bytes) {
+    int32_t tokens[LENGTH + 17 + 1];
+    float out[N_RECORDED * N_EMBD];
+    const pi_embed_text texts[N_RECORDED] = {
+        {tokens, LENGTH}, {tokens + LENGTH, 17}, {tokens + LENGTH + 17, 1}};
+    random_tokens(7, tokens, LENGTH + 17 + 1);
+    (ranks ? encoder_write_ranking : encoder_write)(MODEL_PATH, arch, SEED);
+    for (int i = 0; i < 4; i++) {
+        opened o = open_model(MODEL_PATH, i % 2 ? PI_KERNELS_SCALAR : PI_KERNELS_AUTO,
+                              i < 2 || strcmp(arch, "qwen3") != 0 ? 64 : 16);
+        int32_t width = pi_embedding_width(o.model, PI_POOLING_MODEL);
+        assert_int_equal(n_bytes, N_RECORDED * (size_t)width * sizeof *want);
+        ok(pi_embed(o.context, texts, N_RECORDED, PI_POOLING_MODEL, out, &err));
+        double error = nmse(out, want, n_bytes / sizeof *want);
+        printf("%s: NMSE %.2e\n", arch, error);
+        if (!(error <= MOST_NMSE)) fail_msg("%s: NMSE %g", arch, error);
+        close_model(o);
+    }
+}
+
+static void recorded(void **state) {
+    (void)state;
+    check_recorded("gemma-embedding", false, gemma_mean, sizeof gemma_mean);
+    check_recorded("qwen3", false, qwen3_last, sizeof qwen3_last);
+    check_recorded("qwen3", true, qwen3_scores, sizeof qwen3_scores);
+    check_recorded("jina-bert-v2", true, jina_scores, sizeof jina_scores);
+}
+
+/* ---- properties ------------------------------------------------------------------------------ */
 
 static void embed(opened o, const int32_t *tokens, int n, pi_pooling pooling, float *out) {
     const pi_embed_text text = {tokens, n};
@@ -155,7 +186,7 @@ static void poolings(void **state) {
     (void)state;
     int32_t tokens[LENGTH];
     float rows[LENGTH * N_EMBD], out[N_EMBD], mean[N_EMBD] = {0};
-    encoder_write(MODEL_PATH, "bert", SEED);
+    encoder_write_ranking(MODEL_PATH, "bert", SEED);
     opened o = open_model(MODEL_PATH, PI_KERNELS_AUTO, 64);
     random_tokens(1, tokens, LENGTH);
     embed(o, tokens, LENGTH, PI_POOLING_NONE, rows);
@@ -274,8 +305,9 @@ static void norms(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(references),      cmocka_unit_test(poolings), cmocka_unit_test(batches),
-        cmocka_unit_test(both_directions), cmocka_unit_test(refusals), cmocka_unit_test(norms),
+        cmocka_unit_test(references), cmocka_unit_test(recorded),        cmocka_unit_test(poolings),
+        cmocka_unit_test(batches),    cmocka_unit_test(both_directions), cmocka_unit_test(refusals),
+        cmocka_unit_test(norms),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     remove(MODEL_PATH);

@@ -140,7 +140,7 @@ static void test_refusals(void **state) {
 
 static int set_up(void **state) {
     encoder_write(MEAN_PATH, "nomic-bert", 3);
-    encoder_write(RANK_PATH, "bert", 3);
+    encoder_write_ranking(RANK_PATH, "bert", 3);
     setenv("MEAN", MEAN_PATH, 1);
     setenv("RANK", RANK_PATH, 1);
     return shell_setup(state);

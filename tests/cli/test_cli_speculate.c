@@ -205,6 +205,17 @@ static void test_heads(void **state) {
         if (sh(line) != 0) fail_msg("%s: %s", options[k], shell_read("err", NULL));
         assert_contains("err", "speculation: 32 tokens in 8 steps, 24 of 24 drafted accepted");
     }
+    snprintf(line, sizeof line,
+             "D=" TEST_BINARY_DIR "/test_cli_speculate; "
+             "chat=\"$PI chat -q -m ${D}_mtp.gguf --kernels scalar --chat-template chatml "
+             "--ignore-eos -c 256 -n 12 -s 2\"; printf 'ab\\ncd\\n' >said; "
+             "$chat <said >plain && $chat --spec mtp --draft-min 3 <said >drafted && "
+             "cmp plain drafted && $chat --spec eagle3 -md ${D}_eagle3.gguf --draft-min 3 <said "
+             ">drafted && cmp plain drafted");
+    if (sh(line) != 0) fail_msg("another conversation: %s", shell_read("err", NULL));
+    size_t n = 0;
+    shell_read("plain", &n);
+    assert_true(n > 20);
 }
 
 int main(void) {

@@ -35,7 +35,11 @@ static void ok(pi_status status) {
 
 /* A server with a model of this architecture, and a context to compare with. */
 static void open_encoder(const char *arch, server_pooling pooling) {
-    encoder_write(MODEL_PATH, arch, SEED);
+    bool ranks = strcmp(arch, "bert") == 0 || strcmp(arch, "qwen3") == 0;
+    if (ranks)
+        encoder_write_ranking(MODEL_PATH, arch, SEED);
+    else
+        encoder_write(MODEL_PATH, arch, SEED);
     case_open(&c);
     pi_model_close(c.model);
     ok(pi_model_open(MODEL_PATH, NULL, &c.model, &err));
@@ -64,14 +68,20 @@ static void library_vector(const char *text, pi_pooling pooling, float *out) {
 static float library_score(const char *query, const char *document) {
     int32_t tokens[ENCODER_N_CTX];
     size_t n = 0;
-    float score;
-    ok(pi_tokenize_pair(c.model, query, strlen(query), document, strlen(document), tokens,
-                        ENCODER_N_CTX, &n, &err));
-    assert_int_equal(tokens[0], 2); /* [CLS] query [SEP] document [SEP] */
-    assert_int_equal(tokens[n - 1], 3);
+    float scores[2];
+    if (pi_model_is_encoder(c.model)) {
+        ok(pi_tokenize_pair(c.model, query, strlen(query), document, strlen(document), tokens,
+                            ENCODER_N_CTX, &n, &err));
+        assert_int_equal(tokens[0], 2); /* [CLS] query [SEP] document [SEP] */
+        assert_int_equal(tokens[n - 1], 3);
+    } else { /* the file's template */
+        char pair[256];
+        int n_pair = snprintf(pair, sizeof pair, "ab %s cd %s ef", query, document);
+        ok(pi_tokenize(c.model, pair, (size_t)n_pair, 0, tokens, ENCODER_N_CTX, &n, &err));
+    }
     const pi_embed_text one = {tokens, (int32_t)n};
-    ok(pi_embed(reference, &one, 1, PI_POOLING_RANK, &score, &err));
-    return score;
+    ok(pi_embed(reference, &one, 1, PI_POOLING_RANK, scores, &err));
+    return scores[0];
 }
 
 /* A request with all texts. */
@@ -212,6 +222,29 @@ static void test_rerank(void **state) {
     close_encoder();
 }
 
+/* A language model with a classifier ranks by the first of its probabilities. */
+static void test_causal_rerank(void **state) {
+    (void)state;
+    char body[1024];
+    open_encoder("qwen3", SERVER_POOLING_MODEL);
+    request_of_all(body, sizeof body, "documents", ",\"query\":\"a cat\"");
+    http_reply r = http_post(&c, "/v1/rerank", body);
+    check_results(&r, "results", "relevance_score", N_TEXTS);
+    http_free(&r);
+    http_refused(&c, "/v1/embeddings", "{\"input\":\"a\"}", 400);
+    r = http_post(&c, "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":2}");
+    assert_int_equal(r.status, 200); /* and still generates */
+    http_free(&r);
+    close_encoder();
+    open_encoder("qwen3", SERVER_POOLING_LAST);
+    check_vectors("", N_EMBD, PI_POOLING_LAST);
+    http_refused(&c, "/v1/rerank", "{\"query\":\"a\",\"documents\":[\"b\"]}", 400);
+    close_encoder();
+    open_encoder("gemma-embedding", SERVER_POOLING_MODEL);
+    check_vectors("", N_EMBD, PI_POOLING_MEAN);
+    close_encoder();
+}
+
 /* A language model embeds, and does not rank. */
 static void test_language_model(void **state) {
     (void)state;
@@ -238,9 +271,8 @@ static void test_language_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embeddings),
-        cmocka_unit_test(test_generates_nothing),
-        cmocka_unit_test(test_rerank),
+        cmocka_unit_test(test_embeddings),     cmocka_unit_test(test_generates_nothing),
+        cmocka_unit_test(test_rerank),         cmocka_unit_test(test_causal_rerank),
         cmocka_unit_test(test_language_model),
     };
     return cmocka_run_group_tests_name("server_encoder", tests, NULL, NULL);

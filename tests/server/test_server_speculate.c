@@ -17,6 +17,7 @@
 #include "powerinfer_speculate.h"
 #include "recurrent_model.h"
 #include "server_case.h"
+#include "tiny_model.h"
 
 enum { N_SLOTS = 2, N_DRAFT = 3 };
 
@@ -306,10 +307,66 @@ static void test_recurrent(void **state) {
     c.options.served.model = c.model = novella;
 }
 
+/* Layers for multi-token prediction that draft what the model says: the same answers, sampled ones
+ * as well, and nearly all drafts accepted. */
+static void test_head(void **state) {
+    (void)state;
+    static const char path[] = TEST_BINARY_DIR "/test_server_speculate_mtp.gguf";
+    static const char *const bodies[] = {
+        "{\"prompt\":\"abcabc\",\"max_tokens\":40,\"ignore_eos\":true,\"temperature\":0}",
+        "{\"prompt\":\"abcabc\",\"max_tokens\":40,\"ignore_eos\":true,\"temperature\":1.2,"
+        "\"seed\":5,\"logprobs\":1}"};
+    pi_model *novella = c.model, *others = draft_model, *head;
+    pi_context *of_others = draft_context;
+    pi_error err;
+    tiny_model t = tiny_default();
+    t.n_vocab = 320;
+    t.vocabulary = true;
+    t.draft = (tiny_draft){.n = 1, .agrees = true};
+    tiny_write(&t, path);
+    if (pi_model_open(path, NULL, &c.model, &err) != PI_OK ||
+        pi_model_open_drafter(c.model, NULL, &head, &err) != PI_OK)
+        fail_msg("%s", err.message);
+    pi_context_options o = c.options.served.context;
+    o.n_logits = N_SLOTS;
+    if (pi_context_create(head, &o, &draft_context, &err) != PI_OK) fail_msg("%s", err.message);
+    draft_model = head;
+    c.options.served.model = c.model;
+    char *texts[2][2];
+    for (int i = 0; i < 2; i++) {
+        c.options.served.context.drafter = i ? head : NULL;
+        i == 0 ? case_start(&c) : start(false, true);
+        for (int k = 0; k < 2; k++) {
+            http_reply r = http_post(&c, "/v1/completions", bodies[k]);
+            texts[i][k] = choices_of(&r);
+            http_free(&r);
+        }
+        if (i == 1) {
+            double right = case_metric(&c, "tokens_drafted_accepted_total");
+            assert_true(right > 50 && right <= case_metric(&c, "tokens_drafted_total"));
+        }
+        i == 0 ? case_stop(&c) : stop();
+    }
+    for (int k = 0; k < 2; k++) {
+        assert_string_equal(texts[0][k], texts[1][k]);
+        free(texts[0][k]);
+        free(texts[1][k]);
+    }
+    c.options.served.context.drafter = NULL;
+    pi_context_destroy(draft_context);
+    pi_model_close(head);
+    pi_model_close(c.model);
+    draft_model = others;
+    draft_context = of_others;
+    c.options.served.model = c.model = novella;
+    remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lookup),           cmocka_unit_test(test_draft_model),
         cmocka_unit_test(test_small_batches),    cmocka_unit_test(test_recurrent),
-        cmocka_unit_test(test_reasoning_budget), cmocka_unit_test(test_what_is_said)};
+        cmocka_unit_test(test_reasoning_budget), cmocka_unit_test(test_head),
+        cmocka_unit_test(test_what_is_said)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -16,7 +16,7 @@
 #include "mem.h"
 #include "rng.h"
 
-enum { N_LAYER = 2, N_FF = 48, N_HEAD = 4, N_EMBD = ENCODER_N_EMBD };
+enum { N_LAYER = 2, N_FF = 48, N_HEAD = 4, N_EMBD = ENCODER_N_EMBD, N_DENSE = 40 };
 
 static pi_error err;
 
@@ -58,23 +58,24 @@ static void put_vocabulary(gguf_writer *w) {
     gguf_put_string(w, "tokenizer.ggml.model", "bert");
     gguf_put_strings(w, "tokenizer.ggml.tokens", tokens, ENCODER_N_VOCAB);
     gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, ENCODER_N_VOCAB);
+    gguf_put_u32(w, "tokenizer.ggml.token_type_count", 2);
     gguf_put_u32(w, "tokenizer.ggml.padding_token_id", 0);
     gguf_put_u32(w, "tokenizer.ggml.unknown_token_id", 1);
     gguf_put_u32(w, "tokenizer.ggml.cls_token_id", 2);
     gguf_put_u32(w, "tokenizer.ggml.seperator_token_id", 3);
 }
 
-static void put_keys(gguf_writer *w, const char *arch) {
+static void put_keys(gguf_writer *w, const char *arch, bool ranks) {
+    bool causal = strcmp(arch, "qwen3") == 0;
     const struct {
         const char *name;
         uint32_t value;
-    } numbers[] = {{"block_count", N_LAYER},
-                   {"embedding_length", N_EMBD},
-                   {"context_length", ENCODER_N_CTX},
-                   {"feed_forward_length", N_FF},
-                   {"attention.head_count", N_HEAD},
-                   {"attention.sliding_window", 12},
-                   {"pooling_type", strcmp(arch, "bert") == 0 ? 4 : 1}};
+    } numbers[] = {{"block_count", N_LAYER},          {"embedding_length", N_EMBD},
+                   {"context_length", ENCODER_N_CTX}, {"feed_forward_length", N_FF},
+                   {"attention.head_count", N_HEAD},  {"attention.sliding_window", 12},
+                   {"dense_2_feat_in", N_EMBD}, /* llama.cpp needs these four */
+                   {"dense_2_feat_out", N_DENSE},     {"dense_3_feat_in", N_DENSE},
+                   {"dense_3_feat_out", N_EMBD},      {"pooling_type", ranks ? 4 : causal ? 3 : 1}};
     char key[96];
     gguf_put_string(w, "general.architecture", arch);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -86,16 +87,33 @@ static void put_keys(gguf_writer *w, const char *arch) {
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_put_f32(w, key, 1e-6f);
     snprintf(key, sizeof key, "%s.attention.causal", arch);
-    gguf_put_bool(w, key, false);
+    gguf_put_bool(w, key, causal);
+    /* llama.cpp does not run models in which all layers have a window */
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", arch);
+    if (strcmp(arch, "gemma-embedding") == 0) gguf_put_u32(w, key, N_LAYER);
+    if (!ranks) return;
+    const gguf_string labels[] = {{"yes", 3}, {"no", 2}};
+    snprintf(key, sizeof key, "%s.classifier.output_labels", arch);
+    gguf_put_strings(w, key, labels, (uint64_t)encoder_scores(arch));
+    if (causal) gguf_put_string(w, "tokenizer.chat_template.rerank", "ab {query} cd {document} ef");
+}
+
+int encoder_scores(const char *arch) {
+    return strcmp(arch, "qwen3") == 0 ? 2 : 1;
 }
 
 /* Tensors that files of these models have. */
-static bool has(const char *arch, const arch_tensor *t, int layer) {
-    bool bert = strcmp(arch, "bert") == 0;
+static bool has(const char *arch, bool ranks, const arch_tensor *t, int layer) {
+    bool bert = strcmp(arch, "bert") == 0, jina = strcmp(arch, "jina-bert-v2") == 0;
     if (t->flags & (TENSOR_SPARSE | TENSOR_IF_FITS)) return false;
     if (t->role == ROLE_ATTN_QKV || t->role == ROLE_ATTN_QKV_BIAS) return false;
-    if (t->role >= ROLE_CLS && t->role <= ROLE_CLS_OUT_BIAS)
-        return bert && t->role != ROLE_CLS_NORM;
+    if (t->role == ROLE_OUTPUT || t->role == ROLE_ROPE_FREQS) return false;
+    if (t->role == ROLE_DENSE_2_BIAS) return false;
+    if (t->role == ROLE_ATTN_OUT_BIAS && strcmp(arch, "gemma-embedding") == 0) return false;
+    if (t->role == ROLE_CLS_NORM) return false;
+    if (t->role == ROLE_CLS || t->role == ROLE_CLS_BIAS) return ranks && (bert || jina);
+    if (t->role == ROLE_CLS_OUT) return ranks && !jina;
+    if (t->role == ROLE_CLS_OUT_BIAS) return ranks && bert;
     if (strcmp(arch, "modern-bert") == 0 && t->role == ROLE_ATTN_NORM) return layer > 0;
     return true;
 }
@@ -109,13 +127,24 @@ static int64_t size_of(arch_dim dim) {
                               .head_dim = N_EMBD / N_HEAD,
                               .n_layer = N_LAYER,
                               .n_pos = ENCODER_N_CTX};
-    return dim == DIM_TYPES ? 2 : dim == DIM_LABELS ? 1 : arch_dim_size(dim, &sizes);
+    return dim == DIM_TYPES ? 2 : arch_dim_size(dim, &sizes);
+}
+
+/* Sizes that only the file has. */
+static void open_sizes(const char *arch, tensor_role role, int64_t dims[2]) {
+    bool bert = strcmp(arch, "bert") == 0;
+    if (role == ROLE_CLS) dims[1] = bert ? N_EMBD : 1;
+    if (role == ROLE_CLS_BIAS) dims[0] = bert ? N_EMBD : 1;
+    if (role == ROLE_CLS_OUT) dims[1] = encoder_scores(arch);
+    if (role == ROLE_CLS_OUT_BIAS) dims[0] = encoder_scores(arch);
+    if (role == ROLE_DENSE_2) dims[1] = N_DENSE;
+    if (role == ROLE_DENSE_3) dims[0] = N_DENSE, dims[1] = N_EMBD;
 }
 
 /* Calls with each tensor of the file, in order. */
 typedef void (*visit)(gguf_writer *w, const char *name, const int64_t dims[2], uint64_t seed);
 
-static void visit_all(gguf_writer *w, const char *arch, uint64_t seed, visit do_it) {
+static void visit_all(gguf_writer *w, const char *arch, bool ranks, uint64_t seed, visit do_it) {
     const arch_row *row = arch_find(arch, strlen(arch));
     assert_non_null(row);
     for (int i = 0; i < row->n_tensors; i++) {
@@ -123,9 +152,8 @@ static void visit_all(gguf_writer *w, const char *arch, uint64_t seed, visit do_
         for (int layer = 0; layer < (t->flags & TENSOR_PER_LAYER ? N_LAYER : 1); layer++) {
             char name[64];
             int64_t dims[2] = {size_of(t->dims[0]), size_of(t->dims[1])};
-            if (t->role == ROLE_CLS) dims[1] = N_EMBD;
-            if (t->role == ROLE_CLS_BIAS) dims[0] = N_EMBD;
-            if (!has(arch, t, layer)) continue;
+            open_sizes(arch, t->role, dims);
+            if (!has(arch, ranks, t, layer)) continue;
             arch_tensor_name(t, layer, name);
             do_it(w, name, dims, seed);
         }
@@ -136,7 +164,9 @@ static void add(gguf_writer *w, const char *name, const int64_t dims[2], uint64_
     const uint64_t shape[2] = {(uint64_t)dims[0], (uint64_t)dims[1]};
     (void)seed;
     ok(gguf_add_tensor(w, name, QUANT_F32,
-                       dims[1] > 1 || strncmp(name, "cls.output.w", 12) == 0 ? 2 : 1, shape, &err));
+                       dims[1] > 1 || (strncmp(name, "cls.", 4) == 0 && strstr(name, "weight")) ? 2
+                                                                                                : 1,
+                       shape, &err));
 }
 
 static void write(gguf_writer *w, const char *name, const int64_t dims[2], uint64_t seed) {
@@ -148,15 +178,23 @@ static void write(gguf_writer *w, const char *name, const int64_t dims[2], uint6
     mem_free(data);
 }
 
-void encoder_write(const char *path, const char *arch, uint64_t seed) {
+static void write_model(const char *path, const char *arch, bool ranks, uint64_t seed) {
     gguf_writer *w;
     ok(gguf_writer_create(path, &w, &err));
-    put_keys(w, arch);
+    put_keys(w, arch, ranks);
     put_vocabulary(w);
-    visit_all(w, arch, seed, add);
+    visit_all(w, arch, ranks, seed, add);
     ok(gguf_writer_begin_data(w, &err));
-    visit_all(w, arch, seed, write);
+    visit_all(w, arch, ranks, seed, write);
     ok(gguf_writer_finish(w, &err));
+}
+
+void encoder_write(const char *path, const char *arch, uint64_t seed) {
+    write_model(path, arch, false, seed);
+}
+
+void encoder_write_ranking(const char *path, const char *arch, uint64_t seed) {
+    write_model(path, arch, true, seed);
 }
 
 float encoder_rank(const float *hidden, uint64_t seed) {

@@ -12,10 +12,15 @@ enum {
     ENCODER_N_VOCAB = ENCODER_FIRST_WORD + 26 + 26 * 26
 };
 
-/* arch: "bert" (with a classifier, and pooling by it), "nomic-bert", "jina-bert-v2",
- * "jina-bert-v3", "modern-bert" (mean). */
+/* arch: "bert", "nomic-bert", "jina-bert-v2", "jina-bert-v3", "modern-bert", "gemma-embedding" (all
+ * pool the mean), "qwen3" (no encoder; the last token). */
 void encoder_write(const char *path, const char *arch, uint64_t seed);
-/* The classifier's score of the first token's hidden state. */
+/* The same with a classifier, and pooling by it: "bert", "jina-bert-v2", "qwen3" (which reads a
+ * pair of texts as "ab QUERY cd DOCUMENT ef"). */
+void encoder_write_ranking(const char *path, const char *arch, uint64_t seed);
+/* Outputs of that classifier. */
+int encoder_scores(const char *arch);
+/* The score that bert's classifier gives the first token's hidden state. */
 float encoder_rank(const float *hidden, uint64_t seed);
 
 #endif
