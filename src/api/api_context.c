@@ -158,7 +158,7 @@ void pi_context_get_memory(const pi_context *c, pi_memory *out) {
     paging_counts n = paging_get_counts(g);
     *out = (pi_memory){.budget = c->ram_used,
                        .needed = s.needed + s.beside,
-                       .buffers = s.beside,
+                       .buffers = s.beside + s.lent,
                        .always = s.always,
                        .pinned = s.pinned + s.hot,
                        .ring = s.ring,

@@ -19,6 +19,10 @@ struct engine_context {
 
     uint8_t *memory; /* one mapping with all arrays of `cpu` except `scratch` */
     size_t n_memory;
+    /* Rows of its buffers and of logits; larger ubatches and calls have theirs in memory of the
+     * pager, at most n_lent bytes. n_lent 0: there are none. */
+    int own_rows, own_logits;
+    size_t n_lent;
 
     /* Inputs of engine_context_create. */
     const model *source;  /* the model as opened */
@@ -37,6 +41,7 @@ struct engine_context {
     engine_observer observer; /* NULL: none */
     void *observer_user;
     int n_logits_rows, n_hidden_rows; /* rows of the last call */
+    int n_call_logits;                /* rows that the call under way wants */
     const pi_input *begun;            /* [n_begun] of engine_forward_begin, without stages */
     int n_begun;
     pi_counters counters;
@@ -61,6 +66,8 @@ void forward_grow(const pi_input *in); /* the input's tokens are part of its ses
 
 /* context_memory.c: sizes the working memory from the plan and allocates it. PI_ERR_NOMEM. */
 pi_status context_allocate(engine_context *c, pi_error *err);
+/* Before a ubatch: chooses where its rows are. Returns the bytes that they take of lent memory. */
+size_t context_place_rows(engine_context *c);
 /* context_create.c: creates plan and working memory for c->options; replaces the old ones. */
 pi_status context_build(engine_context *c, pi_error *err);
 /* Whether neurons move, where they can (neurons_move). */

@@ -179,7 +179,7 @@ pi_status context_build(engine_context *c, pi_error *err) {
     if (status == PI_OK) status = context_allocate(c, err);
     if (status == PI_OK && c->cpu.paging)
         status = paging_fit(c->cpu.paging, c->cpu.plan, c->options.ram_budget,
-                            PROGRAM_BYTES + c->n_memory + session_bytes(c), err);
+                            PROGRAM_BYTES + c->n_memory + session_bytes(c), c->n_lent, err);
     if (status != PI_OK) return status;
     rope_init(&c->cpu.rope, c->cpu.model, c->cpu.rope.inv_freq);
     share_with_sessions(c);

@@ -1,5 +1,9 @@
 /* context_memory.c: the working memory of a context. The plan gives all sizes. One mapping contains
- * the arrays in order; pages that a small batch never touches cost nothing. */
+ * the arrays in order; pages that a small batch never touches cost nothing.
+ *
+ * With a memory budget and neurons that are read when they are selected, this memory has rows for
+ * ubatches of FORM_FEW only. Prefill puts the rows of its tokens into memory of the pager
+ * (paging_lent), which is a part of the neurons' cache at other times. */
 #include "context.h"
 #include "mem.h"
 
@@ -165,37 +169,46 @@ static void layout_experts(engine_context *c, scratch_layout *cv) {
     }
 }
 
-static size_t buffer_rows(const engine_context *c, int b) {
-    bool of_pairs = b >= BUF_EXPERT_IN && b <= BUF_EXPERT_OUT;
-    if (of_pairs) return (size_t)c->n_batch * (size_t)c->cpu.plan->n_expert_used;
-    return b == BUF_LOGITS ? (size_t)c->n_logits : (size_t)c->n_batch;
-}
-
 /* Maximum tokens of a ubatch whose attention may be split: of FORM_FEW. */
-static size_t split_rows(const engine_context *c) {
+static int few_rows(const engine_context *c) {
     int few = c->cpu.plan->many_from[SIDE_CPU] - 1;
-    return (size_t)(few < c->n_batch ? few : c->n_batch);
+    return few < c->n_batch ? few : c->n_batch;
 }
 
-static void layout_all(engine_context *c, scratch_layout *cv) {
-    const model_hparams *hp = &c->cpu.model->hp;
-    size_t n_batch = (size_t)c->n_batch;
+/* Arrays with a row per token of a ubatch that no later ubatch reads. */
+static void layout_rows(engine_context *c, scratch_layout *cv, int n_rows) {
+    size_t rows = (size_t)n_rows;
     for (int b = 0; b < BUF_COUNT; b++) {
-        size_t rows = buffer_rows(c, b);
-        c->cpu.buf[b] = scratch_take(cv, rows * (size_t)c->cpu.plan->width[b], sizeof(float));
+        bool of_pairs = b >= BUF_EXPERT_IN && b <= BUF_EXPERT_OUT;
+        size_t n = of_pairs ? rows * (size_t)c->cpu.plan->n_expert_used : rows;
+        if (b == BUF_LOGITS) continue;
+        c->cpu.buf[b] = scratch_take(cv, n * (size_t)c->cpu.plan->width[b], sizeof(float));
     }
     for (int slot = 0; slot < PLAN_SLOTS; slot++) {
         for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
             if (!(c->cpu.plan->slots[SIDE_CPU][slot].kinds & (1u << kind))) continue;
             int64_t n = c->cpu.plan->slots[SIDE_CPU][slot].width;
-            size_t columns = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_COLUMNS, n, c->n_batch);
-            size_t panels = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_PANELS, n, c->n_batch);
+            size_t columns = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_COLUMNS, n, n_rows);
+            size_t panels = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_PANELS, n, n_rows);
             c->cpu.act[slot][kind] = scratch_take(cv, 1, max_size(columns, panels));
         }
     }
-    c->cpu.angles = scratch_take(cv, n_batch * ROPE_SETS * (size_t)hp->n_rot, sizeof(float));
-    c->cpu.rope.inv_freq = scratch_take(cv, rope_n_frequencies(hp), sizeof(float));
+    c->cpu.angles = scratch_take(cv, rows * ROPE_SETS * (size_t)c->cpu.model->hp.n_rot,
+                                 sizeof(float));
+}
+
+static void layout_logits(engine_context *c, scratch_layout *cv, int n_rows) {
+    c->cpu.buf[BUF_LOGITS] = scratch_take(
+        cv, (size_t)n_rows * (size_t)c->cpu.plan->width[BUF_LOGITS], sizeof(float));
     c->cpu.ubatch.logits = c->cpu.buf[BUF_LOGITS];
+}
+
+static void layout_all(engine_context *c, scratch_layout *cv) {
+    const model_hparams *hp = &c->cpu.model->hp;
+    size_t n_batch = (size_t)c->n_batch;
+    layout_rows(c, cv, c->own_rows);
+    layout_logits(c, cv, c->own_logits);
+    c->cpu.rope.inv_freq = scratch_take(cv, rope_n_frequencies(hp), sizeof(float));
     c->cpu.ubatch.hidden = scratch_take(cv, n_batch * (size_t)hp->n_embd, sizeof(float));
     c->cpu.ubatch.tokens = scratch_take(cv, n_batch, sizeof(int32_t));
     c->cpu.ubatch.out_rows = scratch_take(cv, n_batch, sizeof(int32_t));
@@ -204,7 +217,7 @@ static void layout_all(engine_context *c, scratch_layout *cv) {
     c->cpu.ubatch.items = scratch_take(cv, n_batch, sizeof(ubatch_item));
     c->cpu.ubatch.item_of_row = scratch_take(cv, n_batch, sizeof(ubatch_item *));
     c->cpu.split_state = scratch_take(
-        cv, split_rows(c) * (size_t)hp->n_head * ATTN_MAX_SPLITS * ((size_t)hp->head_dim + 2),
+        cv, (size_t)few_rows(c) * (size_t)hp->n_head * ATTN_MAX_SPLITS * ((size_t)hp->head_dim + 2),
         sizeof(float));
     if (c->cpu.plan->max_part_rows)
         c->cpu.partial = scratch_take(
@@ -213,12 +226,34 @@ static void layout_all(engine_context *c, scratch_layout *cv) {
     layout_scratch(c, cv);
 }
 
+/* Rows of a ubatch in lent memory, after logits of the whole call. Returns their bytes. */
+static size_t layout_lent(engine_context *c, scratch_layout *cv, int n_rows, int n_logits) {
+    if (n_logits > c->own_logits) layout_logits(c, cv, n_logits);
+    if (n_rows > c->own_rows) layout_rows(c, cv, n_rows);
+    return cv->used;
+}
+
+size_t context_place_rows(engine_context *c) {
+    if (c->n_lent == 0) return 0;
+    scratch_layout own = {.base = c->memory};
+    scratch_layout lent = {.base = paging_lent(c->cpu.paging)};
+    layout_rows(c, &own, c->own_rows);
+    layout_logits(c, &own, c->own_logits);
+    return layout_lent(c, &lent, c->cpu.ubatch.n_tokens, c->n_call_logits);
+}
+
 pi_status context_allocate(engine_context *c, pi_error *err) {
     c->cpu.scratch = mem_calloc((size_t)pool_size(c->cpu.pool), sizeof *c->cpu.scratch);
     if (!c->cpu.scratch) return error_nomem(err, sizeof *c->cpu.scratch, "thread scratch");
-    scratch_layout measure = {0};
+    scratch_layout measure = {0}, lent = {0};
+    bool lends = c->cpu.paging && !c->options.stages && c->cpu.plan->n_expert == 0 &&
+                 paging_lends(c->cpu.paging, c->cpu.plan);
+    c->own_rows = lends ? few_rows(c) : c->n_batch;
+    c->own_logits = lends && c->own_rows < c->n_logits ? c->own_rows : c->n_logits;
+    c->n_lent = lends ? layout_lent(c, &lent, c->n_batch, c->n_logits) : 0;
     layout_all(c, &measure);
     c->n_memory = measure.used;
+    measure.overflow = measure.overflow || lent.overflow;
     if (!measure.overflow) c->memory = mem_map(c->n_memory);
     if (!c->memory)
         return error_set(err, PI_ERR_NOMEM,

@@ -176,7 +176,7 @@ void forward_begin(engine_context *c, int first_step, int end_step) {
     pool_stay_awake(c->cpu.pool, c->gpu.n_gpus > 0 && c->cpu.ubatch.form != FORM_MANY);
     if (c->cpu.paging)
         paging_begin(c->cpu.paging, c->cpu.ubatch.form == FORM_MANY, c->cpu.ubatch.tokens,
-                     c->cpu.ubatch.n_tokens);
+                     c->cpu.ubatch.n_tokens, context_place_rows(c));
     atomic_store(&c->stop, false);
     atomic_store(&c->cpu.gpu_lost, false);
     atomic_store(&c->cpu.bad_step, INT_MAX);
@@ -220,6 +220,7 @@ static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_i
     request_cursor at = {0};
     c->cpu.ubatch.first_logits_row = c->cpu.ubatch.first_hidden_row = 0;
     c->cpu.n_received = 0;
+    c->n_call_logits = request_logits(inputs, n_inputs);
     for (int i = 0; i < n_inputs; i++)
         if (inputs[i].session->features.rows)
             session_features_begin(inputs[i].session, inputs[i].n_tokens);

@@ -11,6 +11,8 @@
  * separate ubatch. */
 #include "request.h"
 
+#include <limits.h>
+
 #include <string.h>
 
 /* ---- checking -------------------------------------------------------------------------------- */
@@ -81,10 +83,19 @@ static pi_status check_input(const engine_context *c, const pi_input *in, pi_err
     return request_check_tokens(c, in, err);
 }
 
+int request_logits(const pi_input *inputs, int n_inputs) {
+    int64_t rows = 0;
+    for (int i = 0; i < n_inputs; i++) {
+        if (inputs[i].logits == PI_LOGITS_LAST) rows += 1 + inputs[i].n_drafts;
+        if (inputs[i].logits == PI_LOGITS_ALL) rows += inputs[i].n_tokens;
+    }
+    return rows < INT_MAX ? (int)rows : INT_MAX;
+}
+
 /* Marks the sessions to detect a session that appears twice. */
 pi_status request_check(const engine_context *c, const pi_input *inputs, int n_inputs,
                         pi_error *err) {
-    int64_t rows = 0, n_hidden = 0;
+    int64_t n_hidden = 0;
     if (n_inputs < 1 || n_inputs > c->n_batch)
         return error_set(err, PI_ERR_LIMIT, "bad number of inputs: %d: use 1 to %d", n_inputs,
                          c->n_batch);
@@ -93,16 +104,14 @@ pi_status request_check(const engine_context *c, const pi_input *inputs, int n_i
         pi_status status = check_input(c, &inputs[i], err);
         if (status != PI_OK) return status;
         inputs[i].session->in_call = true;
-        if (inputs[i].logits == PI_LOGITS_LAST) rows += 1 + inputs[i].n_drafts;
-        if (inputs[i].logits == PI_LOGITS_ALL) rows += inputs[i].n_tokens;
         if (inputs[i].hidden == PI_HIDDEN_LAST) n_hidden += 1;
         if (inputs[i].hidden == PI_HIDDEN_ALL) n_hidden += inputs[i].n_tokens;
     }
+    int rows = request_logits(inputs, n_inputs);
     if (rows > c->n_logits)
-        return error_set(
-            err, PI_ERR_LIMIT,
-            "too many logits: forward: %lld rows wanted, %d fit; ask for fewer per call",
-            (long long)rows, c->n_logits);
+        return error_set(err, PI_ERR_LIMIT,
+                         "too many logits: forward: %d rows wanted, %d fit; ask for fewer per call",
+                         rows, c->n_logits);
     if (n_hidden > c->n_batch)
         return error_set(err, PI_ERR_LIMIT,
                          "too many hidden states: forward: %lld rows wanted, %d fit; feed fewer "

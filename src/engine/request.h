@@ -8,6 +8,8 @@
 /* PI_ERR_ARG, PI_ERR_LIMIT, PI_ERR_RANGE: no session changes. */
 pi_status request_check(const engine_context *c, const pi_input *inputs, int n_inputs,
                         pi_error *err);
+/* Rows of logits that the inputs want. */
+int request_logits(const pi_input *inputs, int n_inputs);
 pi_status request_check_tokens(const engine_context *c, const pi_input *in, pi_error *err);
 
 /* Progress of a request: earlier ubatches fed `done` tokens of input `index`. */

@@ -58,7 +58,7 @@ static pi_status print_memory(const model *m, engine_options *engine, FILE *out,
     const struct {
         const char *what;
         uint64_t bytes, of;
-    } rows[] = {{"buffers and KV cache", s.beside, 0},
+    } rows[] = {{"buffers and KV cache", s.beside + s.lent, 0},
                 {"always in memory", s.always, 0},
                 {"matrices kept in memory", s.pinned, s.pinned + s.streamed},
                 {"ring (streamed matrices)", s.ring, s.streamed},

@@ -307,6 +307,16 @@ pi_status paging_measure(paging *g, size_t n_bytes, double seconds, double *rate
     return drive_measure(g->drives[0], n_bytes, seconds, rate, err);
 }
 
+bool paging_lends(const paging *g, const plan *p) {
+    for (int i = 0; i < g->view.hp.n_layer; i++)
+        if (paging_neurons_picks(g, p, i)) return true;
+    return false;
+}
+
+void *paging_lent(const paging *g) {
+    return paging_neurons_lent(g->neurons);
+}
+
 drive_counts paging_drive_counts(const paging *g) {
     drive_counts n = {0};
     for (int i = 0; i < g->n_parts; i++) {

@@ -32,6 +32,7 @@ typedef struct paging_sizes {
     uint64_t cached;   /* bytes of all experts and neurons that go through the cache */
     uint64_t needed;   /* the least budget for weights */
     uint64_t beside;   /* other memory of the context */
+    uint64_t lent;     /* separate memory of paging_lent: the cache has none to lend */
 } paging_sizes;
 
 /* Reads from the drive, and cache hits, since the context was created. */
@@ -60,7 +61,12 @@ const model *paging_model(const paging *g);
 /* Divides `budget` bytes among the weights of the CPU's steps, reads those that stay, and writes
  * addresses into the plan, which is one of paging_model. PI_ERR_LIMIT: the budget is too small; the
  * message names the least one, including the other memory of the context. */
-pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, pi_error *err);
+pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, uint64_t lent,
+                     pi_error *err);
+/* Prefill's working buffers can be in memory that decode uses as a cache of neurons: `lent` bytes
+ * at most. paging_lent: its address after paging_fit. */
+bool paging_lends(const paging *g, const plan *p);
+void *paging_lent(const paging *g);
 paging_sizes paging_get_sizes(const paging *g);
 paging_counts paging_get_counts(const paging *g);
 const char *paging_backend(const paging *g); /* drive_backend_name */
@@ -69,8 +75,9 @@ pi_status paging_measure(paging *g, size_t n_bytes, double seconds, double *rate
 
 /* ---- while a ubatch runs --------------------------------------------------------------------- */
 
-/* Before the steps, on the calling thread. many: FORM_MANY. */
-void paging_begin(paging *g, bool many, const int32_t *tokens, int n_tokens);
+/* Before the steps, on the calling thread. many: FORM_MANY. lent: bytes of paging_lent in use until
+ * the next call with fewer; the bytes keep their values meanwhile. */
+void paging_begin(paging *g, bool many, const int32_t *tokens, int n_tokens, size_t lent);
 /* On any thread: the row of the ubatch's k-th token in a table of embeddings. */
 const void *paging_row(const paging *g, tensor_role role, int32_t token, int64_t k);
 /* Before a step, on one thread, when all threads have finished earlier steps: evicts weights that

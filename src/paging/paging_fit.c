@@ -187,10 +187,12 @@ static pi_status fill_caches(paging *g, plan *p, uint64_t room, pi_error *err) {
     return paging_neurons_fill(g, p, room < neurons ? room : neurons, err);
 }
 
-pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, pi_error *err) {
+pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, uint64_t lent,
+                     pi_error *err) {
     paging_sizes *s = &g->sizes;
     g->n_steps = p->n_steps;
     s->beside = beside;
+    g->lent = lent;
     pi_status status = list_units(g, p, err);
     if (status == PI_OK) status = paging_experts_create(g, p, err);
     if (status == PI_OK) status = paging_neurons_create(g, p, err);

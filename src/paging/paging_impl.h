@@ -90,6 +90,8 @@ struct paging {
     bool many;       /* the ubatch has many tokens */
     uint64_t ubatch; /* number of ubatches that have begun */
 
+    uint64_t lent; /* bytes for prefill's buffers */
+
     paging_experts *experts; /* NULL: none go through the cache */
     paging_neurons *neurons; /* NULL: there are no bundles */
 };
@@ -128,6 +130,8 @@ void paging_experts_count(const paging_experts *x, paging_counts *out);
 
 /* paging_neurons.c: layers with bundles. Whether a step's matrices belong to such a layer. */
 bool paging_is_bundled(const paging *g, const plan_step *s);
+/* Selected neurons of a layer are read one by one. */
+bool paging_neurons_picks(const paging *g, const plan *p, int layer);
 pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err);
 void paging_neurons_destroy(paging_neurons *x);
 uint64_t paging_neurons_least(const paging_neurons *x);
@@ -136,7 +140,8 @@ uint64_t paging_neurons_all(const paging_neurons *x);
  * plan. */
 pi_status paging_neurons_fill(paging *g, plan *p, uint64_t n_bytes, pi_error *err);
 paging_stream *paging_neurons_stream(paging_neurons *x); /* of the neurons outside hot prefixes */
-void paging_neurons_begin(paging *g);
+void *paging_neurons_lent(const paging_neurons *x);
+void paging_neurons_begin(paging *g, size_t lent);
 void paging_neurons_advance(const paging *g); /* between steps */
 void paging_neurons_end(paging *g, bool drop);
 bool paging_neurons_prefetch(const paging *g, int layer);

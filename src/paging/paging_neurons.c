@@ -10,7 +10,8 @@
  * they are streamed into a stage while the previous layer is computed, so that the step finds a
  * whole matrix. Selected neurons that are neither in the hot prefix nor in the cache are read into
  * slots, one read per neuron, and the list of selected rows names the rows of the slots: kernels
- * see no difference. The first slots use the memory of the stages, so prefill empties these slots.
+ * see no difference. The first slots use the memory of the stages and, after them, of the working
+ * buffers of prefill, so prefill empties these slots.
  *
  * Every neuron, in memory or not, has a usage: its uses, halved every HALF_LIFE ubatches. It starts
  * at the value that corresponds to its calibration frequency. A clock hand (Corbato 1968) moves
@@ -68,6 +69,7 @@ typedef struct neuron_class {
     os_shared memory;                      /* of the stages and slots */
     size_t stage;                          /* bytes */
     int64_t slot_row, n_slots, first_slot; /* slots before first_slot are always stages */
+    int64_t lent_from, lent_to;            /* slots that working buffers use now */
     neuron_slot *slots;
     int64_t hand;
     float floor; /* usage below which a neuron is evicted */
@@ -79,6 +81,12 @@ struct paging_neurons {
     neuron_class *classes;
     paging_stream tails;
     paging_unit *units;
+    /* Memory that prefill's buffers borrow after the stages of a class. With all neurons of the
+     * class in memory, separate memory. */
+    int lender;  /* size class; -1: none */
+    size_t lent; /* bytes */
+    uint8_t *lent_at;
+    size_t borrowed; /* bytes in use */
 
     os_mutex lock;
     uint64_t hits, misses, n_ahead, in_vain;
@@ -133,12 +141,20 @@ static int class_for(paging_neurons *x, size_t stride) {
     return x->n_classes++;
 }
 
+static bool has_neurons(const paging *g, const plan *p, int layer) {
+    return g->source->layers[layer].bundle && p->ffn[layer].n_ff > 0;
+}
+
+bool paging_neurons_picks(const paging *g, const plan *p, int layer) {
+    return has_neurons(g, p, layer) && p->ffn[layer].selection != SELECT_ALL;
+}
+
 static void add_layer(paging *g, const plan *p, int layer) {
     paging_neurons *x = g->neurons;
     const gguf_tensor *bundle = g->source->layers[layer].bundle;
     const plan_ffn *f = &p->ffn[layer];
     neuron_layer *l = &x->layers[layer];
-    if (!bundle || f->n_ff == 0) return;
+    if (!has_neurons(g, p, layer)) return;
     size_t stride = f->down.w.row_bytes;
     size_t first = (size_t)f->first * stride;
     *l = (neuron_layer){.from = bundle->data + first,
@@ -149,11 +165,12 @@ static void add_layer(paging *g, const plan *p, int layer) {
                         .part_rows = f->part_rows,
                         .room = FIRST_AHEAD,
                         .useful = 1,
-                        .picks = f->selection != SELECT_ALL};
+                        .picks = paging_neurons_picks(g, p, layer)};
     neuron_class *s = &x->classes[l->size];
     l->row = s->n_rows;
     s->n_rows += whole_rows(s, l->n);
     if (l->n > s->most_rows) s->most_rows = l->n;
+    if (l->picks && g->lent > 0 && x->lender < 0) x->lender = l->size;
     s->picks = s->picks || l->picks;
     s->needs_all = s->needs_all || !l->picks;
 }
@@ -170,13 +187,15 @@ static void warm(const paging *g, int layer, neuron_layer *l) {
 
 pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err) {
     size_t n_layer = (size_t)g->source->hp.n_layer, most = 0, n = 0;
-    for (size_t i = 0; i < n_layer; i++) n += g->source->layers[i].bundle && p->ffn[i].n_ff > 0;
+    for (size_t i = 0; i < n_layer; i++) n += has_neurons(g, p, (int)i);
     if (n == 0) return PI_OK;
     paging_neurons *x = g->neurons = mem_calloc(1, sizeof *x);
     if (!x) return error_nomem(err, sizeof *x, "neurons");
     os_mutex_init(&x->lock);
     x->n_layer = (int)n_layer;
     x->gain = 1;
+    x->lender = -1;
+    x->lent = to_units((size_t)g->lent);
     atomic_init(&x->ahead_layer, -1);
     x->layers = mem_calloc(n_layer, sizeof *x->layers);
     x->classes = mem_calloc(n_layer, sizeof *x->classes);
@@ -213,6 +232,7 @@ void paging_neurons_destroy(paging_neurons *x) {
         mem_free(x->layers[i].slot);
         mem_free(x->layers[i].usage);
     }
+    if (x->lent_at && x->classes[x->lender].stage == 0) mem_unmap(x->lent_at, x->lent);
     os_mutex_destroy(&x->lock);
     paging_stream_free(&x->tails);
     mem_free(x->layers);
@@ -242,19 +262,24 @@ static int stages_of(const neuron_class *s) {
     return s->picks && s->needs_all ? 3 : 2;
 }
 
-static uint64_t least_of(const neuron_class *s) {
-    return (uint64_t)stages_of(s) * to_units((size_t)s->most_rows * s->stride);
+/* Bytes that the class lends. */
+static size_t lent_of(const paging_neurons *x, const neuron_class *s) {
+    return s - x->classes == x->lender ? x->lent : 0;
 }
 
-static uint64_t all_of(const neuron_class *s) {
-    return (uint64_t)s->n_rows * s->stride;
+static uint64_t least_of(const paging_neurons *x, const neuron_class *s) {
+    return (uint64_t)stages_of(s) * to_units((size_t)s->most_rows * s->stride) + lent_of(x, s);
+}
+
+static uint64_t all_of(const paging_neurons *x, const neuron_class *s) {
+    return (uint64_t)s->n_rows * s->stride + lent_of(x, s);
 }
 
 /* If all neurons stay in memory, no stages are needed. */
 uint64_t paging_neurons_least(const paging_neurons *x) {
     uint64_t n = 0;
     for (int i = 0; i < x->n_classes; i++) {
-        uint64_t least = least_of(&x->classes[i]), all = all_of(&x->classes[i]);
+        uint64_t least = least_of(x, &x->classes[i]), all = all_of(x, &x->classes[i]);
         n += least < all ? least : all;
     }
     return n;
@@ -262,7 +287,7 @@ uint64_t paging_neurons_least(const paging_neurons *x) {
 
 uint64_t paging_neurons_all(const paging_neurons *x) {
     uint64_t n = 0;
-    for (int i = 0; i < x->n_classes; i++) n += all_of(&x->classes[i]);
+    for (int i = 0; i < x->n_classes; i++) n += all_of(x, &x->classes[i]);
     return n;
 }
 
@@ -305,10 +330,11 @@ static uint64_t try_prefixes(paging *g, int size, double cold, size_t *stage) {
  * cache if selected neurons are read. */
 static void choose_prefixes(paging *g, int size, uint64_t room) {
     enum { STEPS = 40, CACHE_SHARE = 4 };
+    const paging_neurons *x = g->neurons;
     neuron_class *s = &g->neurons->classes[size];
     double low = 0, high = 1.001; /* nothing is hot at the upper end */
     size_t stage;
-    if (room >= all_of(s)) {
+    if (room >= all_of(x, s)) {
         (void)try_prefixes(g, size, -1, &stage);
         s->stage = 0;
         return;
@@ -316,7 +342,7 @@ static void choose_prefixes(paging *g, int size, uint64_t room) {
     for (int i = 0; i < STEPS; i++) {
         double mid = (low + high) / 2;
         uint64_t hot = try_prefixes(g, size, mid, &stage);
-        uint64_t beside = (uint64_t)stages_of(s) * stage;
+        uint64_t beside = (uint64_t)stages_of(s) * stage + lent_of(x, s);
         if (s->picks && beside < room / CACHE_SHARE) beside = room / CACHE_SHARE;
         if (hot + beside <= room)
             high = mid;
@@ -342,6 +368,14 @@ static bool map_rest(const neuron_class *s, const neuron_layer *l, int turn) {
     return n == 0 || os_shared_map(s->memory, (size_t)turn * s->stage, at, n) == 0;
 }
 
+/* Maps the lent memory, which begins after the stages. False: no memory. */
+static bool map_lent(paging_neurons *x, neuron_class *s, uint8_t *at) {
+    if (lent_of(x, s) == 0) return true;
+    x->lent_at = s->stage ? at : mem_map(x->lent);
+    return x->lent_at &&
+           (s->stage == 0 || os_shared_map(s->memory, 2 * s->stage, at, x->lent) == 0);
+}
+
 static pi_status map_class(paging *g, int size, uint64_t room, pi_error *err) {
     paging_neurons *x = g->neurons;
     neuron_class *s = &x->classes[size];
@@ -358,7 +392,9 @@ static pi_status map_class(paging *g, int size, uint64_t room, pi_error *err) {
     s->first_slot = s->needs_all ? (int64_t)((2 * s->stage + s->stride - 1) / s->stride) : 0;
     if (!s->picks) s->n_slots = 0;
     s->hand = s->first_slot;
-    s->reserved = (size_t)s->n_rows * s->stride + shared;
+    size_t lent_begin = (size_t)s->n_rows * s->stride + to_units(shared);
+    s->lent_from = s->lent_to = (int64_t)(2 * s->stage / s->stride);
+    s->reserved = lent_begin + lent_of(x, s);
     g->sizes.hot += hot;
     g->sizes.cache += shared;
     s->slots = mem_calloc((size_t)s->n_slots + 1, sizeof *s->slots);
@@ -371,13 +407,14 @@ static pi_status map_class(paging *g, int size, uint64_t room, pi_error *err) {
     for (int i = 0; i < x->n_layer && ok; i++)
         if (x->layers[i].from && x->layers[i].size == size) ok = commit_prefix(s, &x->layers[i]);
     if (!ok) return error_nomem(err, (size_t)hot, "neurons");
-    if (shared == 0) return PI_OK;
+    if (shared == 0 && map_lent(x, s, NULL)) return PI_OK;
     s->memory = os_shared_create(shared);
     ok = s->memory != OS_SHARED_NONE &&
          os_shared_map(s->memory, 0, s->base + (size_t)s->slot_row * s->stride, shared) == 0;
     for (int i = 0; i < x->n_layer && ok; i++)
         if (x->layers[i].from && x->layers[i].size == size)
             ok = map_rest(s, &x->layers[i], turn++ % 2);
+    ok = ok && map_lent(x, s, s->base + lent_begin);
     return ok ? PI_OK : error_nomem(err, shared, "neurons");
 }
 
@@ -481,11 +518,12 @@ pi_status paging_neurons_fill(paging *g, plan *p, uint64_t n_bytes, pi_error *er
     pi_status status = PI_OK;
     for (int i = 0; i < x->n_classes && status == PI_OK; i++) {
         const neuron_class *s = &x->classes[i];
-        uint64_t own = least_of(s) < all_of(s) ? least_of(s) : all_of(s);
-        double share = all > least ? (double)(all_of(s) - own) / (double)(all - least) : 0;
+        uint64_t whole = all_of(x, s), own = least_of(x, s) < whole ? least_of(x, s) : whole;
+        double share = all > least ? (double)(whole - own) / (double)(all - least) : 0;
         uint64_t room = own + (uint64_t)((double)(n_bytes - least) * share);
-        choose_prefixes(g, i, n_bytes >= all ? all_of(s) : room);
-        g->sizes.cached += s->stage ? all_of(s) : 0;
+        choose_prefixes(g, i, n_bytes >= all ? whole : room);
+        g->sizes.cached += s->stage ? (uint64_t)s->n_rows * s->stride : 0;
+        g->sizes.lent += s->stage ? 0 : lent_of(x, s);
         status = map_class(g, i, room, err);
     }
     if (status == PI_OK && !g->sizes_only) status = read_first(g, err);
@@ -508,13 +546,23 @@ static uint32_t step_of(const paging *g, int layer) {
     return (uint32_t)(g->ubatch * (uint64_t)g->neurons->n_layer + (uint64_t)layer) + 1;
 }
 
+/* Skips the slots that working buffers use. */
+static int64_t next_slot(const neuron_class *s, int64_t slot) {
+    slot++;
+    for (int i = 0; i < 2; i++) { /* the lent slots may be the last or the first ones */
+        if (slot >= s->n_slots) slot = s->first_slot;
+        if (slot >= s->lent_from && slot < s->lent_to) slot = s->lent_to;
+    }
+    return slot;
+}
+
 /* There are more slots than a layer has neurons outside its prefix. */
 static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
     enum { PASSED_MOST = 64, PACE = 1024 };
     for (int passed = 0;; passed++) {
         int64_t slot = s->hand;
         neuron_slot *o = &s->slots[slot];
-        s->hand = slot + 1 < s->n_slots ? slot + 1 : s->first_slot;
+        s->hand = next_slot(s, slot);
         if (o->layer < 0) return slot;
         if (passed == PASSED_MOST) { /* no usage below the floor so far: raise it */
             s->floor *= 1.25f;
@@ -633,13 +681,12 @@ int32_t paging_neuron(const paging *g, int layer, int32_t row) {
 
 /* ---- ubatches -------------------------------------------------------------------------------- */
 
-static void empty_slots(paging_neurons *x, neuron_class *s, int64_t end) {
-    for (int64_t i = s->first_slot; i < end && i < s->n_slots; i++) {
+static void empty_slots(paging_neurons *x, neuron_class *s, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to && i < s->n_slots; i++) {
         neuron_slot *o = &s->slots[i];
         if (o->layer >= 0) x->layers[o->layer].slot[o->neuron] = -1;
         *o = (neuron_slot){.layer = -1};
     }
-    s->hand = s->first_slot;
 }
 
 static void rescale(paging_neurons *x) {
@@ -669,8 +716,35 @@ static void judge(const paging *g, neuron_layer *l, int layer) {
     l->late = false;
 }
 
-void paging_neurons_begin(paging *g) {
+/* Drops a view of shared memory: a page that is resident at two addresses counts twice. */
+static void drop_view(uint8_t *at, size_t n_bytes) {
+    if (n_bytes > 0) os_memory_forget(at, n_bytes);
+}
+
+/* Gives `lent` bytes to working buffers, or takes them back. */
+static void lend(paging_neurons *x, size_t lent) {
+    if (x->lender < 0 || x->classes[x->lender].stage == 0) return;
+    neuron_class *s = &x->classes[x->lender];
+    size_t begin = 2 * s->stage, before = x->borrowed;
+    uint8_t *slots = s->base + (size_t)s->slot_row * s->stride;
+    x->borrowed = paging_to_pages(lent);
+    if (x->borrowed < before) drop_view(x->lent_at + x->borrowed, before - x->borrowed);
+    s->lent_to = s->lent_from;
+    if (lent > 0) s->lent_to = (int64_t)((begin + x->borrowed + s->stride - 1) / s->stride);
+    if (s->lent_to > s->n_slots) s->lent_to = s->n_slots;
+    s->hand = next_slot(s, s->hand - 1);
+    if (x->borrowed <= before) return;
+    empty_slots(x, s, s->lent_from, s->lent_to);
+    drop_view(slots + begin + before, x->borrowed - before);
+}
+
+void *paging_neurons_lent(const paging_neurons *x) {
+    return x->lent_at;
+}
+
+void paging_neurons_begin(paging *g, size_t lent) {
     paging_neurons *x = g->neurons;
+    lend(x, lent);
     for (int i = 0; i < x->n_layer && !g->many; i++) judge(g, &x->layers[i], i);
     if (!g->many) {
         x->gain *= exp2f(1.0f / HALF_LIFE);
@@ -679,10 +753,9 @@ void paging_neurons_begin(paging *g) {
     }
     for (int i = 0; i < x->n_classes; i++) {
         neuron_class *s = &x->classes[i];
-        empty_slots(x, s, (int64_t)((2 * s->stage + s->stride - 1) / s->stride));
-        /* Drops the slots' view of the stages: a page that is resident at two addresses counts
-         * twice. */
-        if (s->stage) os_memory_forget(s->base + (size_t)s->slot_row * s->stride, 2 * s->stage);
+        empty_slots(x, s, s->first_slot, (int64_t)((2 * s->stage + s->stride - 1) / s->stride));
+        s->hand = next_slot(s, s->first_slot - 1);
+        drop_view(s->base + (size_t)s->slot_row * s->stride, 2 * s->stage);
     }
 }
 
@@ -698,5 +771,5 @@ void paging_neurons_end(paging *g, bool drop) {
     for (int i = 0; i < PLAN_FFN_MAX_PARTS && layer >= 0; i++) /* the ubatch was cancelled */
         drive_wait(g->drives[x->layers[layer].part], &x->ahead[i]);
     for (int i = 0; i < x->n_classes && drop; i++)
-        empty_slots(x, &x->classes[i], x->classes[i].n_slots);
+        empty_slots(x, &x->classes[i], 0, x->classes[i].n_slots);
 }

@@ -166,7 +166,7 @@ pi_status place_memory_predict(const place_memory_case *c, const engine_options 
     double pieces = streamed / PLACE_DRIVE_LONG;
     *out = (place_memory){.budget = options->ram_budget,
                           .needed = s.needed + s.beside,
-                          .beside = s.beside,
+                          .beside = s.beside + s.lent,
                           .weights = s.always + s.pinned + s.ring + s.hot + s.cache,
                           .reads = pieces + experts.reads + neurons.reads,
                           .bytes = streamed + experts.moved + neurons.moved,

@@ -412,6 +412,7 @@ static void neurons_stay(void **state) {
     write_bundles("tiny", "q4_0");
     pi_context_options o = options_for(2);
     o.mode = PI_MODE_PREDICT;
+    o.n_batch = 16; /* slots that the buffers of larger batches borrow hold all neurons */
     o.ram_budget = least_budget(o);
     run_model r = run_open(MODEL_PATH, &o);
     pi_session *s = run_session(&r, N_TOKENS);
