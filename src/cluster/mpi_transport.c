@@ -11,6 +11,7 @@
  * Rank 0 exchanges a byte with every other rank each second. A rank that was not heard of for
  * `timeout` seconds is lost, and so is one whose connection broke. */
 #define OMPI_SKIP_MPICXX 1
+#include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
@@ -32,7 +33,9 @@ enum {
     BEATS_A_SECOND = 1000 / BEAT_MS,
     SLEEP_NS = 30000,
     LONG_BYTES = 4096, /* of a message that is not sent at once */
-    ADVANCE_NS = 200000
+    ADVANCE_NS = 200000,
+    LAUNCHER_SECONDS = 2 * CLUSTER_GRACE, /* for the launcher to end */
+    JOIN_SECONDS = 10 /* in addition to `timeout`: a machine may be slow to start a process */
 };
 #define SPIN_SECONDS 0.02
 
@@ -63,14 +66,17 @@ static struct {
     pthread_mutex_t wake; /* of the next two, and of `failure` */
     pthread_cond_t began; /* a long message is under way */
     bool long_message;
-    pthread_t watcher;
+    pthread_t watcher, guard;
+    pthread_cond_t passed; /* what the guard limits has ended */
+    bool guarded;
     watched *peers; /* [n_ranks] */
     volatile int closing;
     volatile int failed;
     char failure[512]; /* written once, before `failed` */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER,
            .wake = PTHREAD_MUTEX_INITIALIZER,
-           .began = PTHREAD_COND_INITIALIZER};
+           .began = PTHREAD_COND_INITIALIZER,
+           .passed = PTHREAD_COND_INITIALIZER};
 
 static double now(void) {
     struct timespec t;
@@ -100,6 +106,33 @@ static void fail_mpi(int rank, int code) {
 
 /* ---- watching -------------------------------------------------------------------------------- */
 
+/* Whether a process is a launcher that waits for this run only. */
+static bool is_launcher(pid_t id) {
+    static const char *const names[] = {"mpirun\n", "orterun\n", "orted\n"};
+    char path[32], name[32] = "";
+    snprintf(path, sizeof path, "/proc/%ld/comm", (long)id);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    ssize_t n = read(file, name, sizeof name - 1);
+    close(file);
+    for (size_t i = 0; n > 0 && i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+/* The launcher waits for minutes for its daemon on a machine that does not answer. A process that
+ * outlives this rank ends it: by SIGKILL, since OpenMPI 4.1 crashes on other signals while it
+ * aborts. */
+static void end_launcher_later(void) {
+    const pid_t launcher = getppid();
+    if (!is_launcher(launcher) || fork() != 0) return;
+    setsid();
+    for (int i = 0; i < 3; i++) close(i); /* a reader of the output does not wait for this */
+    for (int i = 0; i < LAUNCHER_SECONDS && is_launcher(launcher); i++) sleep(1);
+    if (is_launcher(launcher)) kill(launcher, SIGKILL);
+    _exit(0);
+}
+
 static void end_by_alarm(int number) {
     (void)number;
     _exit(1);
@@ -107,10 +140,54 @@ static void end_by_alarm(int number) {
 
 /* Ends all ranks. MPI may not reach them any more, so this one ends in any case. */
 static void end_all(void) {
+    end_launcher_later();
     signal(SIGALRM, end_by_alarm);
     alarm(CLUSTER_GRACE);
     MPI_Abort(MPI_COMM_WORLD, 1);
     _exit(1);
+}
+
+/* A time of CLOCK_REALTIME. */
+static struct timespec after(double seconds) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_sec += (time_t)seconds;
+    t.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
+}
+
+static void *guard(void *what) {
+    const struct timespec end = after(state.options.timeout + JOIN_SECONDS);
+    char host[256] = "", why[512];
+    pthread_mutex_lock(&state.wake);
+    while (state.guarded)
+        if (pthread_cond_timedwait(&state.passed, &state.wake, &end) != 0) break;
+    bool late = state.guarded;
+    pthread_mutex_unlock(&state.wake);
+    if (!late) return NULL;
+    gethostname(host, sizeof host - 1);
+    snprintf(why, sizeof why, "%s: %s does not reach all of them within %.0f seconds",
+             (const char *)what, host, state.options.timeout + JOIN_SECONDS);
+    state.options.give_up(state.options.user, why);
+    end_launcher_later();
+    _exit(1);
+}
+
+/* MPI's own calls at the start and the end wait for all ranks without a limit: until guard_end this
+ * limits them. */
+static bool guard_begin(char *what) {
+    state.guarded = true;
+    return pthread_create(&state.guard, NULL, guard, what) == 0;
+}
+
+static void guard_end(void) {
+    pthread_mutex_lock(&state.wake);
+    state.guarded = false;
+    pthread_cond_signal(&state.passed);
+    pthread_mutex_unlock(&state.wake);
+    pthread_join(state.guard, NULL);
 }
 
 static bool is_watched(int peer) {
@@ -162,14 +239,10 @@ static bool advance(double until) {
 /* Until the next beat: sleeps, or advances long messages. */
 static void pass_time(double until) {
     const struct timespec step = {.tv_nsec = ADVANCE_NS};
-    struct timespec end;
     double left = until - now();
     bool began = false;
     if (left <= 0) return;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_nsec += (long)(left * 1e9);
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
+    const struct timespec end = after(left);
     pthread_mutex_lock(&state.wake);
     while (!state.long_message && !state.closing)
         if (pthread_cond_timedwait(&state.began, &state.wake, &end) != 0) break;
@@ -225,10 +298,9 @@ static int say(char *error, size_t n_error, const char *what) {
     return -1;
 }
 
-static int open_mpi(const cluster_transport_options *options, char *error, size_t n_error) {
+static int join_ranks(char *error, size_t n_error) {
     int provided = 0, length = 0;
     char host[MPI_MAX_PROCESSOR_NAME] = "";
-    state.options = *options;
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
         return say(error, n_error, "MPI_Init_thread failed");
     if (provided < MPI_THREAD_SERIALIZED)
@@ -246,6 +318,16 @@ static int open_mpi(const cluster_transport_options *options, char *error, size_
         MPI_Allgather(host, sizeof host, MPI_CHAR, state.hosts, sizeof host, MPI_CHAR,
                       state.messages) != MPI_SUCCESS)
         return say(error, n_error, "the ranks do not reach each other");
+    return 0;
+}
+
+static int open_mpi(const cluster_transport_options *options, char *error, size_t n_error) {
+    static char joining[] = "the ranks join";
+    state.options = *options;
+    if (!guard_begin(joining)) return say(error, n_error, "no thread could be started");
+    int status = join_ranks(error, n_error);
+    guard_end();
+    if (status != 0) return status;
     MPI_Comm_set_errhandler(state.messages, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(state.beats, MPI_ERRORS_RETURN);
     for (int i = 0; i < SLOTS; i++) state.slots[i].request = MPI_REQUEST_NULL;
@@ -260,12 +342,14 @@ static int open_mpi(const cluster_transport_options *options, char *error, size_
 }
 
 static void close_mpi(int failed) {
+    static char leaving[] = "the ranks leave";
     pthread_mutex_lock(&state.wake);
     state.closing = 1;
     pthread_cond_signal(&state.began);
     pthread_mutex_unlock(&state.wake);
     if (failed || state.failed) end_all();
     pthread_join(state.watcher, NULL);
+    bool has_guard = guard_begin(leaving);
     MPI_Barrier(state.messages);
     for (int i = 0; i < SLOTS; i++) {
         if (state.slots[i].request != MPI_REQUEST_NULL)
@@ -281,6 +365,7 @@ static void close_mpi(int failed) {
         if (w->send != MPI_REQUEST_NULL) MPI_Request_free(&w->send);
     }
     MPI_Finalize();
+    if (has_guard) guard_end();
     free(state.hosts);
     free(state.peers);
 }

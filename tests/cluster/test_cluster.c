@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "cli_shell.h"
+#include "gguf_writer.h"
 #include "shared_data.h"
 
 enum { LINE = 4096, SAMPLE = 7 /* every SAMPLE-th architecture */ };
@@ -116,7 +117,8 @@ static void check_same(int n_ranks, const char *arguments) {
     if (sh("cmp one many")) fail_msg("%d ranks: %s: another text", n_ranks, arguments);
 }
 
-#define RUN "run -q -t 1 --temp 0 -p 'Once upon a time' "
+#define BUNDLED TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf"
+#define RUN     "run -q -t 1 --temp 0 -p 'Once upon a time' "
 
 static void test_commands(void **state) {
     (void)state;
@@ -131,10 +133,54 @@ static void test_commands(void **state) {
     check_same(3, "perplexity -q -t 1 -c 128 -b 64 -f text --json");
 }
 
+/* Two ranks with different options; the text is that of one process. */
+static void check_each(const char *arguments, const char *first, const char *second) {
+    if (sh_mpi("$PI %s >one 2>/dev/null", arguments)) fail_msg("%s", arguments);
+    int status = sh_mpi("timeout -k 5 60 mpirun --oversubscribe -n 1 $PI %s %s : -n 1 $PI %s %s "
+                        ">many",
+                        arguments, first, arguments, second);
+    if (status) fail_msg("%s, %s: status %d: %s", first, second, status, shell_read("err", NULL));
+    if (sh("cmp one many")) fail_msg("%s, %s: another text", first, second);
+}
+
 static void test_device(void **state) {
     (void)state;
+    check_each(RUN "-n 20", "--ram-budget 0.05", "");
+    check_each(RUN "-n 20", "", "--ram-budget 0.05");
     if (access(TEST_BINARY_DIR "/libpowerinfer_sim.so", R_OK) != 0) skip();
     check_same(2, RUN "-n 10 --device sim");
+    check_each(RUN "-n 10", "--device cpu", "--device sim");
+}
+
+/* An adapter with a pair for a value matrix of the first and of the last layer of the bundled
+ * model. */
+static void write_adapter(const char *path) {
+    enum { WIDTH = 256, VALUES = 128, RANK = 2 };
+    static const char *const names[] = {"blk.0.attn_v.weight.lora_a", "blk.0.attn_v.weight.lora_b",
+                                        "blk.5.attn_v.weight.lora_a", "blk.5.attn_v.weight.lora_b"};
+    static const uint64_t dims[2][2] = {{WIDTH, RANK}, {RANK, VALUES}};
+    float x[WIDTH * RANK];
+    gguf_writer *w;
+    assert_int_equal(gguf_writer_create(path, &w, NULL), PI_OK);
+    gguf_put_string(w, "general.type", "adapter");
+    gguf_put_string(w, "general.architecture", "llama");
+    gguf_put_string(w, "adapter.type", "lora");
+    for (int i = 0; i < WIDTH * RANK; i++) x[i] = 0.25f * (float)(i % 7 - 3);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(gguf_add_tensor(w, names[i], QUANT_F32, 2, dims[i % 2], NULL), PI_OK);
+    assert_int_equal(gguf_writer_begin_data(w, NULL), PI_OK);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(gguf_write_data(w, x, dims[i % 2][0] * dims[i % 2][1] * sizeof *x, NULL),
+                         PI_OK);
+    assert_int_equal(gguf_writer_finish(w, NULL), PI_OK);
+}
+
+static void test_adapters(void **state) {
+    (void)state;
+    write_adapter(TEST_BINARY_DIR "/test_cluster.lora");
+    assert_int_equal(sh("mv " TEST_BINARY_DIR "/test_cluster.lora a; $PI " RUN "-n 20 >plain"), 0);
+    check_same(2, RUN "-n 20 --lora a");
+    assert_int_equal(sh("cmp -s plain one"), 1);
 }
 
 /* The session files of one process and of several ranks are equal, and each loads the other's.
@@ -178,15 +224,37 @@ static void test_differences(void **state) {
     check_refused("-n 1 $PI " RUN "-n 3 -m $M : -n 1 $PI " RUN "-n 3", "another model file");
     check_refused("-n 2 $PI " RUN "-n 3 --mpi-split 1,1,1", "3 proportions of layers for 2 ranks");
     check_refused("-n 1 $PI " RUN "-n 3 : -n 1 $PI " RUN "-n 3 -m none.gguf", "none.gguf");
+    write_adapter(TEST_BINARY_DIR "/test_cluster.lora");
+    sh("mv " TEST_BINARY_DIR "/test_cluster.lora a");
+    check_refused("-n 1 $PI " RUN "-n 3 --lora a : -n 1 $PI " RUN "-n 3", "than on rank 0");
+    check_refused("-n 1 $PI " RUN "-n 3 --lora a : -n 1 $PI " RUN "-n 3 --lora a:0.5",
+                  "than on rank 0");
 }
 
-/* Sends a signal to a rank of a long run after some seconds; the run ends within 20 seconds, with
+/* The program of another version: a copy with another number. */
+static void test_versions(void **state) {
+    (void)state;
+    char host[128] = "", text[256];
+    gethostname(host, sizeof host - 1);
+    int status = sh("v=$($PI --version | sed 's/.* //'); mkdir -p other && LC_ALL=C sed "
+                    "\"s/$v/9.8.7/g\" $PI >other/powerinfer && chmod +x other/powerinfer && ln -sf "
+                    "$(dirname $PI)/libpowerinfer_mpi.so other && "
+                    "other/powerinfer --version | grep -q 9.8.7");
+    assert_int_equal(status, 0);
+    check_refused("-n 1 $PI " RUN "-n 3 -m " BUNDLED " : -n 1 other/powerinfer " RUN
+                  "-n 3 -m " BUNDLED,
+                  "version 9.8.7, rank 0 has ");
+    snprintf(text, sizeof text, "rank 1 (%s)", host);
+    assert_contains("err", text);
+}
+
+/* Sends a signal to a rank of a long run after some seconds; the run ends within 40 seconds, with
  * one of the statuses, a line that has the text, and no file of the prompt cache. */
 static void check_loss(const char *signal, int rank, const char *after, const char *arguments,
                        const char *text) {
     int status = sh_mpi("rm -f cache; mpi_in_background 2 run -q -t 1 --ignore-eos --mpi-timeout 3 "
                         "--prompt-cache cache %s; sleep %s; v=$(victim %d); kill -%s $v; "
-                        "(sleep 20; kill -9 $m) & w=$!; wait $m; s=$?; kill $w; exit $s",
+                        "(sleep 40; kill -9 $m) & w=$!; wait $m; s=$?; kill $w; exit $s",
                         arguments, after, rank, signal);
     if (status != 1 && !(strcmp(signal, "KILL") == 0 && status == 137))
         fail_msg("%s of rank %d: status %d", signal, rank, status);
@@ -206,12 +274,77 @@ static void test_losses(void **state) {
         snprintf(lost, sizeof lost, "rank %d with PID", rank); /* mpirun's words */
         check_loss("KILL", rank, "1.5", decode, lost);
         if (!all) continue;
+        check_loss("STOP", rank, "0", decode, host);     /* while the ranks join */
         check_loss("KILL", rank, "0.3", decode, "rank"); /* while it starts */
         sh("for i in $(seq 60000); do printf 'word '; done >text");
         check_loss("KILL", rank, "1", "-f text -c 100000 -n 1", lost);
         snprintf(lost, sizeof lost, "rank %d (%s) is lost: no answer for 3 seconds", rank, host);
         check_loss("STOP", rank, "1", "-f text -c 100000 -n 1", lost);
     }
+}
+
+/* A rank is killed while rank 0 writes the prompt cache, to a file without a name. */
+static void test_loss_while_saving(void **state) {
+    (void)state;
+    if (!all) skip();
+    sh("for i in $(seq 8000); do printf 'word '; done >text");
+    for (int rank = 0; rank < 2; rank++) {
+        int status = 0;
+        for (int i = 0; i < 3 && status == 0; i++) /* the file may be whole before the signal */
+            status = sh_mpi(
+                "rm -f cache; mpi_in_background 2 run -q -t 1 -f text -c 30000 -n 1 --mpi-timeout "
+                "3 "
+                "--prompt-cache cache; f=$(victim 0) v=$(victim %d); while kill -0 $m 2>/dev/null; "
+                "do [ -n \"$(find /proc/$f/fd -lname \"$PWD/*(deleted)\" 2>/dev/null)\" ] && "
+                "kill -9 $v && break; done; (sleep 40; kill -9 $m) & w=$!; wait $m; s=$?; kill $w; "
+                "exit $s",
+                rank);
+        if (status != 1 && status != 137) fail_msg("rank %d: status %d", rank, status);
+        assert_contains("err", "rank");
+        assert_false(shell_has("cache"));
+    }
+}
+
+/* Rank 1 is in a separate network, which is cut after some seconds: all ranks and mpirun end. */
+static void check_cut(const char *after, const char *arguments, const char *text) {
+    int status = sh_mpi(
+        "rm -f cache; n=pi$$ a=10.98.$(($$ %% 250)); ip netns add $n && ip link add $n type veth "
+        "peer name eth0 netns $n || exit 77; ip addr add $a.1/24 dev $n; ip link set $n up; "
+        "ip -n $n addr add $a.2/24 dev eth0; ip -n $n link set eth0 up; ip -n $n link set lo up; "
+        "printf '#!/bin/sh\nshift\nexec ip netns exec %%s sh -c \"$*\"\n' $n >agent; "
+        "chmod +x agent; mpirun --mca plm_rsh_agent $PWD/agent --mca btl tcp,self "
+        "--mca btl_tcp_if_include $a.0/24 --mca oob_tcp_if_include $a.0/24 --bind-to none "
+        "--host $a.1:1,$a.2:1 -n 2 $PI run -q -t 1 --ignore-eos --mpi-timeout 3 "
+        "--prompt-cache cache %s & m=$!; sleep %s; ip link set $n down; "
+        "(sleep 50; kill -9 $m; touch hangs) & w=$!; wait $m; s=$?; kill $w; "
+        "for i in $(seq 20); do [ -z \"$(ip netns pids $n | xargs -r ps -o comm= -p | grep "
+        "powerinfer)\" ] && break; sleep 1; done; [ $i -lt 20 ] || touch hangs; "
+        "ip netns pids $n | xargs -r kill -9; ip link del $n; ip netns del $n; exit $s",
+        arguments, after);
+    if (status == 77) {
+        fprintf(stderr, "*** SKIPPED: no network namespace can be made: cut networks ***\n");
+        skip();
+    }
+    assert_false(shell_has("hangs"));
+    assert_int_not_equal(status, 0);
+    assert_contains("err", text);
+    assert_false(shell_has("cache"));
+    assert_int_equal(shell_temporaries(), 0);
+}
+
+static void test_cut_network(void **state) {
+    (void)state;
+    char lost[256], host[128] = "";
+    if (geteuid() != 0 || sh("command -v ip") != 0) {
+        fprintf(stderr, "*** SKIPPED: cut networks: they need root and iproute2 ***\n");
+        skip();
+    }
+    gethostname(host, sizeof host - 1);
+    snprintf(lost, sizeof lost, "rank 1 (%s) is lost: no answer for 3 seconds", host);
+    check_cut("4", "-p hello -n 1000000 -c 1000100", lost);
+    if (!all) return;
+    sh("for i in $(seq 60000); do printf 'word '; done >text");
+    check_cut("4", "-f text -c 100000 -n 1", lost);
 }
 
 /* A disk that is full: limits of file sizes give the same error. */
@@ -258,7 +391,7 @@ static void test_server_loses(void **state) {
                            "http://127.0.0.1:$port/completion -d "
                            "'{\"prompt\":\"a\",\"ignore_eos\":true,"
                            "\"n_predict\":100000,\"temperature\":0}' >code) & p=$!; sleep 0.5; "
-                           "kill -STOP $(victim 1); (sleep 20; kill -9 $m) & w=$!; wait $p; wait "
+                           "kill -STOP $(victim 1); (sleep 40; kill -9 $m) & w=$!; wait $p; wait "
                            "$m; s=$?; "
                            "kill $w; exit $s");
     assert_int_equal(status, 1);
@@ -273,11 +406,13 @@ int main(int argc, char **argv) {
         return SHARED_SKIPPED;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commands),      cmocka_unit_test(test_device),
-        cmocka_unit_test(test_sessions),      cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_differences),   cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_server),
-        cmocka_unit_test(test_server_loses),  cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_commands),          cmocka_unit_test(test_device),
+        cmocka_unit_test(test_sessions),          cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_adapters),          cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_differences),       cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_loss_while_saving), cmocka_unit_test(test_cut_network),
+        cmocka_unit_test(test_full_disk),         cmocka_unit_test(test_server),
+        cmocka_unit_test(test_server_loses),      cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_architectures),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
