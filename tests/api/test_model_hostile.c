@@ -307,9 +307,9 @@ static void test_experts_of_dense(void **state) {
     (void)state;
     static const struct {
         const char *arch, *key, *words;
-    } cases[] = {{"minicpm", "minicpm.expert_count", "architecture minicpm is dense"},
-                 {"granite", "granite.expert_count", "its mixtures of experts are granitemoe"},
-                 {"mistral3", "mistral3.expert_count", "architecture mistral3 is dense"}};
+    } cases[] = {{"internlm2", "internlm2.expert_count", "architecture internlm2 is dense"},
+                 {"qwen3", "qwen3.expert_count", "its mixtures of experts are qwen3moe"},
+                 {"smollm3", "smollm3.expert_count", "architecture smollm3 is dense"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const key_value v = {cases[i].key, 4};
         tiny_model t = tiny_default();

@@ -1,6 +1,6 @@
 /* test_golden_mixtures.c: mixtures of experts under architectures that are dense in most files. A
- * copy of a recorded mixture under such a name computes the same, so its logits must be the
- * recorded ones. Skipped loudly without the shared data. */
+ * copy of a recorded mixture under such a name must have the recorded logits. Skipped loudly
+ * without the shared data. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
