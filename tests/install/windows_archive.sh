@@ -36,6 +36,9 @@ pi run -p "The old lighthouse keeper" -n 20 --temp 0 -q >out
 expect ' of the house, and the old man, who was a man of the house, was a man' 'run'
 pi run -p "The old lighthouse keeper" -n 20 --temp 0 -q --ram-budget 64M >out
 expect ' of the house, and the old man, who was a man of the house, was a man' 'run with a memory budget'
+# A model alone, as Explorer gives a file that was dragged onto the program, begins a conversation.
+printf 'Hello\n/bye\n' | pi "$folder/models/novella-7m.q8_0.powerinfer.gguf" >out
+[ -s out ] && grep -q 'context of' err || fail "a model alone: $(cat out err)"
 # Arguments and standard input are UTF-8, and not changed on the way.
 pi tokenize --ids -p 'Grüße, 世界' >ids
 printf 'Grüße, 世界' | pi tokenize --ids --stdin >out
