@@ -1,7 +1,7 @@
 /* plan_compress.c: attention with compressed keys (DeepSeek-V4). Keys are also the values, of one
- * head. A token attends to the last `window` positions, and to keys that stand for `ratio` earlier
- * positions each; where these are many, to those that an index selects. A compressed key is a sum
- * over its positions, with weights that are a softmax for every element. Attention's result is
+ * head. A token attends to the last `window` positions, and to compressed keys, each of
+ * `ratio` positions; where these are many, to those that an index selects. A compressed key is a
+ * sum over its positions, with weights that are a softmax for every element. Attention's result is
  * rotated back by the token's own position, and groups of heads are projected together:
  *
  *   matmul q_a,kv -> [matmul parts of keys] -> norm -> matmul q_b -> [compress -> index]
