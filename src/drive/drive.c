@@ -34,10 +34,10 @@ static pi_status open_file(drive *d, const drive_options *o, pi_error *err) {
         problem = os_file_open(d->path, OS_READ | OS_PARALLEL, &d->file);
         if (problem) return error_set_errno(err, problem, "cannot open file: %s", d->path);
         if (!o->buffered)
-            log_line(LOG_LEVEL_WARN,
-                     "no direct reads on this file system: %s: weights are read "
-                     "through the page cache",
-                     d->path);
+            log_line(
+                LOG_LEVEL_WARN,
+                "no direct reads on this file system: %s: weights are read through the page cache",
+                d->path);
     }
     problem = os_file_info(d->file, &d->opened);
     if (problem) return error_set_errno(err, problem, "cannot read file: %s", d->path);

@@ -41,10 +41,9 @@ typedef struct drive drive;
 typedef struct drive_request {
     uint64_t offset;
     size_t n_bytes;
-    void *to;            /* NULL: a gap of at most DRIVE_MAX_GAP bytes, which are read and
-                            dropped */
-    bool joined;         /* it begins where the last request of this call ends, and has
-                            the same `left`: both can be one read */
+    void *to;    /* NULL: a gap of at most DRIVE_MAX_GAP bytes, which are read and dropped */
+    bool joined; /* it begins where the last request of this call ends, and has the same
+                    `left`: both can be one read */
     atomic_size_t *left; /* grows by n_bytes when the request is queued, falls as bytes arrive */
 } drive_request;
 
@@ -81,9 +80,8 @@ pi_status drive_check(drive *d, pi_error *err);
 /* Measures bytes per second of reads of `n_bytes` each (rounded up to blocks) at random places of
  * the file, DRIVE_DEPTH reads or 16 MiB in flight, over about `seconds`. */
 pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, pi_error *err);
-/* Measures, over about `seconds`, how many more bytes a read of n_bytes can
- * have in the time that another read costs: the longest gap between two such
- * reads that is worth reading. At most DRIVE_MAX_GAP; 0 without drive_joins. */
+/* Measures, over about `seconds`, the longest gap between two reads of n_bytes that takes less time
+ * to read than a second read costs. At most DRIVE_MAX_GAP; 0 without drive_joins. */
 pi_status drive_measure_gap(drive *d, size_t n_bytes, double seconds, size_t *gap, pi_error *err);
 
 #endif

@@ -31,9 +31,8 @@ typedef struct os_read_part {
 
 /* Maximum parts of a read: 1 where the system cannot divide one. */
 size_t os_reads_parts(void);
-/* Prepares a read of at most 1 GiB in n_parts parts. The caller chooses its
- * place, < most, which no other read has, and keeps `parts` until the read is
- * complete. */
+/* Prepares a read of at most 1 GiB in n_parts parts. The caller chooses its place, < most, which no
+ * other read has, and keeps `parts` until the read is complete. */
 void os_reads_add(os_reads *r, size_t place, const os_read_part *parts, size_t n_parts,
                   uint64_t offset);
 /* Starts prepared reads. The system may refuse some for lack of memory: try again later. */
