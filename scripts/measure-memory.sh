@@ -2,7 +2,8 @@
 # Measures tokens per second against memory, with the mapped file and with a memory budget. Every run
 # is in a memory control group of that size (root only; version 1 or 2).
 #   scripts/measure-memory.sh [-o PICTURE.svg] [-k ROWS] [-n TOKENS] [-s "SHARES"] [-d "MB READS"] [FILE...]
-# Prints a table; PICTURE shows it. SHARES: sizes of the group as percentages of the file size (default
+# Prints a table; PICTURE shows it. Floor: the reads of a token at the rate that the drive has for
+# reads of their size. SHARES: sizes of the group as percentages of the file size (default
 # "30 50 80 120"). ROWS: a file to which the measurements are appended; PICTURE shows all its rows.
 # -d: the group reads at most so many MB and so many times per second, like a slower drive; the files
 # must then be on a whole disk, not a partition.
@@ -54,7 +55,7 @@ run_in_group() { # MiB, options of bench...
     sync
     echo 3 >/proc/sys/vm/drop_caches
     sh -c 'echo $$ >"$0/cgroup.procs"; [ ! -d "$1" ] || echo $$ >"$1/cgroup.procs"; shift; exec "$@"' \
-        "$group" "$io" "$program" bench -p 0 -n "$tokens" -r 2 -b 64 \
+        "$group" "$io" "$program" bench -p 0 -n "$tokens" -r 2 \
         --json -q "$@" 2>/dev/null |
         awk -F'[:,]' '/"tps"/ {t = $2} /"drive_share"/ {s = $2} /"cache_hits"/ {h = $2}
             /"drive_bytes"/ {b = $2} /"drive_reads"/ {r = $2} /"drive_gbps"/ {g = $2}
@@ -62,8 +63,8 @@ run_in_group() { # MiB, options of bench...
                  else printf "%.2f %.0f%% %.1f%% %.2f %.0f %.2f\n", t, 100 * s, 100 * h, b / 1e6, r, g}'
 }
 
-echo "| file | GiB | group, GiB | share | mapped, tokens/s | budget, tokens/s | reads/token | MB/token | drive, GB/s | drive share | cache hits |"
-echo "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+echo "| file | GiB | group, GiB | share | mapped, tokens/s | budget, tokens/s | reads/token | MB/token | drive, GB/s | floor, tokens/s | drive share | cache hits |"
+echo "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
 for file; do
     bytes=$(stat -L -c %s "$file")
     # shellcheck disable=SC2086 # two numbers
@@ -74,8 +75,8 @@ for file; do
         budget=$(awk "BEGIN {printf \"%.4f\", ($mib - $margin) / 1024}")
         ours=$(run_in_group "$mib" -m "$file" --ram-budget "$budget")
         echo "$(basename "$file" .gguf) $bytes $mib $share $mapped $ours" >>"$rows"
-        tail -n 1 "$rows" | awk '{printf "| %s | %.2f | %.2f | %d%% | %s | %s | %s | %s | %s | %s | %s |\n",
-            $1, $2 / 2 ^ 30, $3 / 1024, $4, $5, $11, $15, $14, $16, $12, $13}'
+        tail -n 1 "$rows" | awk '{printf "| %s | %.2f | %.2f | %d%% | %s | %s | %s | %s | %s | %s | %s | %s |\n",
+            $1, $2 / 2 ^ 30, $3 / 1024, $4, $5, $11, $15, $14, $16, ($14 > 0 ? 1e3 * $16 / $14 : ""), $12, $13}'
     done
 done
 [ -n "$picture" ] || exit 0

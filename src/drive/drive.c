@@ -67,7 +67,13 @@ static pi_status start(drive *d, drive_backend backend, pi_error *err) {
     if (backend != DRIVE_THREADS)
         while (n < DRIVE_LANES && (d->lanes[n].async = drive_async_create(d->file)) != NULL) n++;
     if (n > 1) d->n_lanes = n;
-    if (d->lanes[0].async) return PI_OK;
+    d->most_parts = 1;
+    if (d->lanes[0].async) {
+        d->most_parts = os_reads_parts();
+        if (d->most_parts > 1 && !(d->dropped = mem_map(DRIVE_MAX_GAP)))
+            return error_nomem(err, DRIVE_MAX_GAP, "gaps between reads");
+        return PI_OK;
+    }
     const char *name = os_reads_name();
     if (backend == DRIVE_ASYNC)
         return error_set(err, PI_ERR_UNSUPPORTED, "%s cannot be used: %s: %s", name, d->path,
@@ -119,6 +125,7 @@ void drive_close(drive *d) {
     for (int i = 0; i < DRIVE_LANES && d->lanes; i++) close_lane(&d->lanes[i]);
     os_mutex_destroy(&d->lock);
     mem_free(d->lanes);
+    mem_unmap(d->dropped, DRIVE_MAX_GAP);
     if (d->file != OS_FILE_NONE) os_file_close(d->file);
     mem_free(d->path);
     mem_free(d);
@@ -129,6 +136,10 @@ size_t drive_block(const drive *d) {
 }
 const char *drive_backend_name(const drive *d) {
     return d->lanes[0].async ? os_reads_name() : "threads";
+}
+
+bool drive_joins(const drive *d) {
+    return d->most_parts > 1;
 }
 
 drive_counts drive_get_counts(drive *d) {
@@ -160,23 +171,41 @@ static void count_busy(drive *d, int n) {
     os_mutex_unlock(&d->lock);
 }
 
-bool drive_take(drive_lane *l, drive_piece *out) {
+/* Adds the next piece of the queue to a read. */
+static void take_piece(drive_lane *l, drive_read *out) {
+    drive_piece *p = &l->queue[l->head];
+    if (out->n_parts == 0) *out = (drive_read){.offset = p->offset, .left = p->left};
+    out->parts[out->n_parts++] = (os_read_part){p->to ? p->to : l->d->dropped, p->n_bytes};
+    out->n_bytes += p->n_bytes;
+    out->total += p->n_bytes;
+    if (l->n_queued == DRIVE_QUEUE) l->news = true;
+    l->head = (l->head + 1) % DRIVE_QUEUE;
+    l->n_queued--;
+}
+
+static bool continues(const drive_lane *l, const drive_read *r) {
+    const drive_piece *p = &l->queue[l->head];
+    return l->n_queued > 0 && p->joined && p->left == r->left &&
+           p->offset == r->offset + r->n_bytes && r->n_parts < l->d->most_parts &&
+           r->n_bytes + p->n_bytes <= DRIVE_PIECE;
+}
+
+bool drive_take(drive_lane *l, drive_read *out) {
     atomic_int *n_sent = &l->d->n_sent;
     if (l->n_queued == 0) return false;
     if (l->n_busy >= DRIVE_SHARE &&
         atomic_load_explicit(n_sent, memory_order_relaxed) >= DRIVE_DEPTH)
         return false;
     atomic_fetch_add_explicit(n_sent, 1, memory_order_relaxed);
-    if (l->n_queued == DRIVE_QUEUE) l->news = true;
-    *out = l->queue[l->head];
-    l->head = (l->head + 1) % DRIVE_QUEUE;
-    l->n_queued--;
+    out->n_parts = 0;
+    do take_piece(l, out);
+    while (continues(l, out));
     l->reads++;
     if (l->n_busy++ == 0) count_busy(l->d, 1);
     return true;
 }
 
-static bool end_piece(drive_lane *l, const drive_piece *p) {
+static bool end_read(drive_lane *l, const drive_read *p) {
     drive *d = l->d;
     atomic_fetch_sub_explicit(&d->n_sent, 1, memory_order_relaxed);
     if (--l->n_busy == 0) count_busy(l->d, -1);
@@ -187,7 +216,7 @@ static bool end_piece(drive_lane *l, const drive_piece *p) {
     return true;
 }
 
-static bool fail_piece(drive_lane *l, const drive_piece *p, int problem) {
+static bool fail_read(drive_lane *l, const drive_read *p, int problem) {
     drive *d = l->d;
     os_mutex_lock(&d->lock);
     if (d->error.status == PI_OK && problem)
@@ -196,24 +225,34 @@ static bool fail_piece(drive_lane *l, const drive_piece *p, int problem) {
     else if (d->error.status == PI_OK)
         error_set(&d->error, PI_ERR_IO, FILE_MAP_CUT "%s", d->path);
     os_mutex_unlock(&d->lock);
-    return end_piece(l, p);
+    return end_read(l, p);
 }
 
-bool drive_finish(drive_lane *l, drive_piece *p, int64_t result) {
+/* Drops the first n bytes, which have arrived. */
+static void drop_bytes(drive_read *p, size_t n) {
+    size_t done = 0;
+    p->offset += n;
+    p->n_bytes -= n;
+    for (; n >= p->parts[done].n; done++) n -= p->parts[done].n;
+    p->n_parts -= done;
+    memmove(p->parts, p->parts + done, p->n_parts * sizeof *p->parts);
+    p->parts->to = (uint8_t *)p->parts->to + n;
+    p->parts->n -= n;
+}
+
+bool drive_finish(drive_lane *l, drive_read *p, int64_t result) {
     const drive *d = l->d;
     if (result == -EINTR || result == -EAGAIN) return false;
-    if (result < 0) return fail_piece(l, p, (int)-result);
+    if (result < 0) return fail_read(l, p, (int)-result);
     uint64_t size = d->opened.size;
     size_t need = p->offset >= size ? 0 : p->n_bytes;
     if (need > size - p->offset && need > 0) need = (size_t)(size - p->offset);
     size_t got = (size_t)result;
     l->bytes += got;
-    if (got >= need) return end_piece(l, p);
+    if (got >= need) return end_read(l, p);
     got -= got % d->block; /* direct reads continue at a block boundary */
-    if (got == 0) return fail_piece(l, p, 0);
-    p->offset += got;
-    p->to += got;
-    p->n_bytes -= got;
+    if (got == 0) return fail_read(l, p, 0);
+    drop_bytes(p, got);
     return false;
 }
 
@@ -250,9 +289,9 @@ static void submit_to(drive_lane *l, const drive_request *requests, size_t n) {
             l->queue[(l->head + l->n_queued++) % DRIVE_QUEUE] = (drive_piece){
                 .offset = r->offset + at,
                 .n_bytes = piece,
-                .total = piece,
-                .to = (uint8_t *)r->to + at,
-                .left = r->left};
+                .to = r->to ? (uint8_t *)r->to + at : NULL,
+                .left = r->left,
+                .joined = r->joined && at == 0 && l->d->most_parts > 1};
             if (!l->async) os_condition_signal(&l->work);
         }
     }

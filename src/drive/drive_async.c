@@ -12,8 +12,8 @@ _Static_assert((int)DRIVE_DEPTH <= (int)OS_READS_MAX, "a lane may have all reads
 
 struct drive_async {
     os_reads *reads;
-    drive_piece pieces[DRIVE_DEPTH];  /* in flight */
-    size_t free[DRIVE_DEPTH], n_free; /* unused indices of `pieces` */
+    drive_read reads_sent[DRIVE_DEPTH]; /* in flight */
+    size_t free[DRIVE_DEPTH], n_free;   /* unused indices of `reads_sent` */
 };
 
 drive_async *drive_async_create(os_file f) {
@@ -34,8 +34,8 @@ void drive_async_destroy(drive_async *a) {
 }
 
 static void send_piece(drive_async *a, size_t place) {
-    drive_piece *p = &a->pieces[place];
-    os_reads_add(a->reads, place, p->to, p->n_bytes, p->offset);
+    const drive_read *p = &a->reads_sent[place];
+    os_reads_add(a->reads, place, p->parts, p->n_parts, p->offset);
 }
 
 static void take_arrived(drive_lane *l) {
@@ -44,7 +44,7 @@ static void take_arrived(drive_lane *l) {
     size_t n = os_reads_take(a->reads, done, DRIVE_DEPTH);
     for (size_t i = 0; i < n; i++) {
         size_t place = done[i].place;
-        if (drive_finish(l, &a->pieces[place], done[i].result))
+        if (drive_finish(l, &a->reads_sent[place], done[i].result))
             a->free[a->n_free++] = place;
         else
             send_piece(a, place);
@@ -54,7 +54,7 @@ static void take_arrived(drive_lane *l) {
 void drive_async_send(drive_lane *l) {
     drive_async *a = l->async;
     if (!l->leads) take_arrived(l);
-    while (a->n_free > 0 && drive_take(l, &a->pieces[a->free[a->n_free - 1]]))
+    while (a->n_free > 0 && drive_take(l, &a->reads_sent[a->free[a->n_free - 1]]))
         send_piece(a, a->free[--a->n_free]);
     os_reads_submit(a->reads);
 }

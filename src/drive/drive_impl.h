@@ -4,16 +4,27 @@
 
 #include "drive.h"
 #include "os_file.h"
+#include "os_reads.h"
 #include "os_thread.h"
 
-/* A read of at most DRIVE_PIECE bytes. */
+/* A queued request, or at most DRIVE_PIECE bytes of one. */
 typedef struct drive_piece {
+    uint64_t offset;
+    size_t n_bytes;
+    uint8_t *to;
+    atomic_size_t *left;
+    bool joined; /* continues the piece before it */
+} drive_piece;
+
+/* A read in flight: a piece and those joined to it. */
+typedef struct drive_read {
     uint64_t offset;
     size_t n_bytes; /* still missing */
     size_t total;   /* subtracted from `left` on completion */
-    uint8_t *to;
     atomic_size_t *left;
-} drive_piece;
+    os_read_part parts[OS_READS_PARTS]; /* [n_parts] */
+    size_t n_parts;
+} drive_read;
 
 enum {
     DRIVE_LANES = 4,
@@ -40,7 +51,9 @@ typedef struct drive_lane {
 
 struct drive {
     os_file file;
-    size_t block; /* bytes; 1: reads are not direct */
+    size_t most_parts; /* of a read */
+    uint8_t *dropped;  /* [DRIVE_MAX_GAP] where gaps go; nobody reads it */
+    size_t block;      /* bytes; 1: reads are not direct */
     char *path;
     os_info opened;         /* the file's state when opened */
     drive_threads *threads; /* NULL: the lanes have `async` */
@@ -55,10 +68,10 @@ struct drive {
 };
 
 /* Call all three with the lane's lock held. */
-bool drive_take(drive_lane *l, drive_piece *out); /* the next piece to send to the drive */
-/* A piece came back with the number of bytes read, or -errno. False: its rest must be read again,
- * as `p` now describes; true: it is complete or has failed. */
-bool drive_finish(drive_lane *l, drive_piece *p, int64_t result);
+bool drive_take(drive_lane *l, drive_read *out); /* the next read to send to the drive */
+/* A read came back with the number of bytes, or -errno. False: its rest must be
+ * read again, as `p` now describes; true: it is complete or has failed. */
+bool drive_finish(drive_lane *l, drive_read *p, int64_t result);
 /* Wakes waiting threads if there is news. */
 void drive_tell(drive_lane *l);
 

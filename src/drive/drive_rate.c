@@ -57,3 +57,20 @@ pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, 
     mem_free(requests);
     return drive_check(d, err);
 }
+
+/* A read of n bytes takes a + b n seconds; a / b bytes take as long as another
+ * read. */
+pi_status drive_measure_gap(drive *d, size_t n_bytes, double seconds, size_t *gap, pi_error *err) {
+    enum { LONGER = 8 };
+    double rate = 0, long_rate = 0, n = (double)n_bytes;
+    *gap = 0;
+    if (!drive_joins(d)) return PI_OK;
+    pi_status status = drive_measure(d, n_bytes, seconds / 2, &rate, err);
+    if (status == PI_OK) status = drive_measure(d, LONGER * n_bytes, seconds / 2, &long_rate, err);
+    if (status != PI_OK) return status;
+    double per_byte = (LONGER / long_rate - 1 / rate) / (LONGER - 1);
+    double per_read = n * (1 / rate - per_byte);
+    if (per_read <= 0) return PI_OK;
+    *gap = per_read < per_byte * DRIVE_MAX_GAP ? (size_t)(per_read / per_byte) : DRIVE_MAX_GAP;
+    return PI_OK;
+}

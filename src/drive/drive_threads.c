@@ -15,7 +15,7 @@ struct drive_threads {
 static void serve(void *arg) {
     drive_lane *l = arg;
     drive *d = l->d;
-    drive_piece p;
+    drive_read p;
     os_mutex_lock(&l->lock);
     while (!d->threads->ends) {
         if (!drive_take(l, &p)) {
@@ -25,7 +25,7 @@ static void serve(void *arg) {
         for (bool done = false; !done;) {
             os_mutex_unlock(&l->lock);
             size_t got;
-            int problem = os_file_read_at(d->file, p.to, p.n_bytes, p.offset, &got);
+            int problem = os_file_read_at(d->file, p.parts->to, p.n_bytes, p.offset, &got);
             int64_t result = problem ? -(int64_t)problem : (int64_t)got;
             os_mutex_lock(&l->lock);
             done = drive_finish(l, &p, result);

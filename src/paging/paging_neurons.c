@@ -1,23 +1,26 @@
 /* paging_neurons.c: layers whose neurons are bundles.
  *
- * Layers with bundles of equal size share an address range, which is a matrix with a bundle per
- * row:
+ * Layers with bundles of equal size share an address range, which is a matrix
+ * with a bundle per row:
  *
- *   layer 0: hot prefix | others    layer 1: hot prefix | others    ...    slots
+ *   layer 0: hot prefix | others    layer 1: hot prefix | others    ... slots
  *
- * Hot prefixes have separate memory. The other neurons of the layers are mapped alternately to two
- * memory areas, the stages: for steps that need all neurons (prefill, modes without a predictor)
- * they are streamed into a stage while the previous layer is computed, so that the step finds a
- * whole matrix. Selected neurons that are neither in the hot prefix nor in the cache are read into
- * slots, one read per neuron, and the list of selected rows names the rows of the slots: kernels
- * see no difference. The first slots use the memory of the stages and, after them, of the working
- * buffers of prefill, so prefill empties these slots.
+ * Hot prefixes have separate memory. The other neurons of the layers are mapped
+ * alternately to two memory areas, the stages: for steps that need all neurons
+ * (prefill, modes without a predictor) they are streamed into a stage while the
+ * previous layer is computed, so that the step finds a whole matrix. Selected
+ * neurons that are neither in the hot prefix nor in the cache are read into
+ * slots, and the list of selected rows names the rows of the slots: kernels
+ * see no difference. The first slots use the memory of the stages and, after
+ * them, of the working buffers of prefill, so prefill empties these slots.
  *
- * Every neuron, in memory or not, has a usage: its uses, halved every HALF_LIFE ubatches. It starts
- * at the value that corresponds to its calibration frequency. A clock hand (Corbato 1968) moves
- * round the slots and evicts the next neuron whose usage is below a floor and that the current step
- * does not use. The floor adapts so that the hand passes about PASSED slots per eviction: the
- * passed slots keep neurons that are selected again, the others hold neurons selected once. */
+ * Every neuron, in memory or not, has a usage: its uses, halved every HALF_LIFE
+ * ubatches. It starts at the value that corresponds to its calibration
+ * frequency. A clock hand (Corbato 1968) moves round the slots and evicts the
+ * next neuron whose usage is below a floor and that the current step does not
+ * use. The floor adapts so that the hand passes about PASSED slots per
+ * eviction: the passed slots keep neurons that are selected again, the others
+ * hold neurons selected once. */
 #include <math.h>
 #include <string.h>
 
@@ -27,7 +30,7 @@
 #include "paging_impl.h"
 #include "pool.h"
 
-enum { HALF_LIFE = 256, PASSED = 7, SIZE_PLACE_BITS = 44 };
+enum { HALF_LIFE = 256, PASSED = 31, SIZE_PLACE_BITS = 44 };
 enum { LEAST_AHEAD = 32, FIRST_AHEAD = 256 }; /* reads */
 static const double sure_useful = 0.8;
 static const float least_floor = 1e-3f, most_gain = 1e15f;
@@ -72,6 +75,8 @@ typedef struct neuron_class {
     int64_t lent_from, lent_to;            /* slots that working buffers use now */
     neuron_slot *slots;
     int64_t hand;
+    int64_t gap; /* neurons between two others that are worth reading; -1: reads
+                    are not joined */
     float floor; /* usage below which a neuron is evicted */
 } neuron_class;
 
@@ -137,6 +142,7 @@ static int class_for(paging_neurons *x, size_t stride) {
     x->classes[x->n_classes] = (neuron_class){.stride = stride,
                                               .whole_rows = (int64_t)(mapping_unit() / common),
                                               .memory = OS_SHARED_NONE,
+                                              .gap = -1,
                                               .floor = least_floor};
     return x->n_classes++;
 }
@@ -407,7 +413,8 @@ static pi_status map_class(paging *g, int size, uint64_t room, pi_error *err) {
     for (int i = 0; i < x->n_layer && ok; i++)
         if (x->layers[i].from && x->layers[i].size == size) ok = commit_prefix(s, &x->layers[i]);
     if (!ok) return error_nomem(err, (size_t)hot, "neurons");
-    if (shared == 0 && map_lent(x, s, NULL)) return PI_OK;
+    if (shared == 0)
+        return map_lent(x, s, NULL) ? PI_OK : error_nomem(err, x->lent, "working buffers");
     s->memory = os_shared_create(shared);
     ok = s->memory != OS_SHARED_NONE &&
          os_shared_map(s->memory, 0, s->base + (size_t)s->slot_row * s->stride, shared) == 0;
@@ -483,6 +490,24 @@ static void write_addresses(paging *g, plan *p) {
     }
 }
 
+/* Measures which gaps between selected neurons are read. */
+static pi_status measure_gaps(const paging *g, pi_error *err) {
+    static const double seconds = 0.05;
+    const paging_neurons *x = g->neurons;
+    for (int i = 0; i < x->n_layer; i++) {
+        const neuron_layer *l = &x->layers[i];
+        if (!l->from) continue;
+        neuron_class *s = &x->classes[l->size];
+        drive *d = g->drives[l->part];
+        size_t gap;
+        if (!l->picks || s->stage == 0 || s->gap >= 0 || !drive_joins(d)) continue;
+        pi_status status = drive_measure_gap(d, s->stride, seconds, &gap, err);
+        if (status != PI_OK) return status;
+        s->gap = (int64_t)(gap / s->stride);
+    }
+    return PI_OK;
+}
+
 /* Creates a unit for the neurons outside the prefix, in every layer. */
 static pi_status list_tails(paging *g, const plan *p, pi_error *err) {
     paging_neurons *x = g->neurons;
@@ -527,6 +552,7 @@ pi_status paging_neurons_fill(paging *g, plan *p, uint64_t n_bytes, pi_error *er
         status = map_class(g, i, room, err);
     }
     if (status == PI_OK && !g->sizes_only) status = read_first(g, err);
+    if (status == PI_OK && !g->sizes_only) status = measure_gaps(g, err);
     if (status == PI_OK) status = list_tails(g, p, err);
     if (status != PI_OK) return status;
     for (int i = 0; i < x->n_layer; i++)
@@ -558,7 +584,7 @@ static int64_t next_slot(const neuron_class *s, int64_t slot) {
 
 /* There are more slots than a layer has neurons outside its prefix. */
 static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
-    enum { PASSED_MOST = 64, PACE = 1024 };
+    enum { PASSED_MOST = 256, PACE = 1024 };
     for (int passed = 0;; passed++) {
         int64_t slot = s->hand;
         neuron_slot *o = &s->slots[slot];
@@ -590,6 +616,60 @@ static int64_t fetch(paging *g, int layer, int32_t neuron, atomic_size_t *left,
     return slot;
 }
 
+/* The requests of one selection, in the order of the neurons. */
+typedef struct fetch_list {
+    paging *g;
+    int layer;
+    atomic_size_t *left;
+    drive_request *requests; /* [n] */
+    size_t n;
+    int64_t end; /* after the last neuron; -1: none */
+} fetch_list;
+
+/* With the lock held: reads over the neurons before `to`. Those that are used
+ * often get a slot; the others are dropped. */
+static void fetch_gap(fetch_list *f, int64_t to) {
+    const paging_neurons *x = f->g->neurons;
+    const neuron_layer *l = &x->layers[f->layer];
+    const neuron_class *s = &x->classes[l->size];
+    int64_t dropped = -1; /* first neuron of those dropped at the end */
+    for (int64_t i = f->end; i < to; i++) {
+        drive_request *r = &f->requests[f->n];
+        bool stays = l->slot[i] < 0 && l->usage[i] >= s->floor;
+        if (stays) {
+            (void)fetch(f->g, f->layer, (int32_t)i, f->left, r);
+            f->n++;
+        } else if (dropped < 0) {
+            *r = request_for(f->g, l, i, 1, 0, f->left);
+            r->to = NULL;
+            f->n++;
+        } else {
+            r[-1].n_bytes += s->stride;
+        }
+        f->requests[f->n - 1].joined = true;
+        dropped = stays ? -1 : i;
+    }
+}
+
+/* With the lock held: requests a neuron, in one read with the last one if that
+ * costs less. Returns its slot. */
+static int64_t fetch_next(fetch_list *f, int32_t neuron) {
+    const paging_neurons *x = f->g->neurons;
+    const neuron_class *s = &x->classes[x->layers[f->layer].size];
+    bool joined = f->end >= 0 && neuron - f->end <= s->gap;
+    if (joined) fetch_gap(f, neuron);
+    drive_request *r = &f->requests[f->n++];
+    int64_t slot = fetch(f->g, f->layer, neuron, f->left, r);
+    r->joined = joined;
+    f->end = neuron + 1;
+    return slot;
+}
+
+static void submit_list(const fetch_list *f) {
+    const paging *g = f->g;
+    if (f->n > 0) drive_submit(g->drives[g->neurons->layers[f->layer].part], f->requests, f->n);
+}
+
 /* With the lock held: counts a selected neuron that has a slot. A prefetched neuron counts as a
  * miss. */
 static void use_slot(paging_neurons *x, neuron_layer *l, neuron_slot *o, uint32_t step) {
@@ -609,7 +689,7 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
     neuron_class *s = &x->classes[l->size];
     uint32_t step = step_of(g, layer);
     int64_t first = part * l->part_rows;
-    size_t n_requests = 0;
+    fetch_list f = {g, layer, &x->left[part], x->requests + first, 0, -1};
     os_mutex_lock(&x->lock);
     l->late = l->late || atomic_load_explicit(&x->ahead[part], memory_order_relaxed) > 0;
     for (int64_t i = 0; i < n; i++) {
@@ -623,14 +703,13 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
             use_slot(x, l, &s->slots[slot], step);
         } else {
             x->misses++;
-            slot = fetch(g, layer, neuron, &x->left[part],
-                         &x->requests[first + (int64_t)n_requests++]);
+            slot = fetch_next(&f, neuron);
         }
         x->rows[first + i] = (int32_t)(s->slot_row + slot - l->row);
     }
     os_mutex_unlock(&x->lock);
     x->n_rows[part] = n;
-    if (n_requests > 0) drive_submit(g->drives[l->part], x->requests + first, n_requests);
+    submit_list(&f);
     atomic_store_explicit(&x->ready[part], step, memory_order_release);
 }
 
@@ -642,19 +721,17 @@ void paging_prefetch(paging *g, int layer, int part, const int32_t *rows, int64_
     paging_neurons *x = g->neurons;
     neuron_layer *l = &x->layers[layer];
     neuron_class *s = &x->classes[l->size];
-    int64_t first = part * l->part_rows;
-    size_t n_requests = 0;
+    fetch_list f = {g, layer, &x->ahead[part], x->requests + part * l->part_rows, 0, -1};
     os_mutex_lock(&x->lock);
     atomic_store_explicit(&x->ahead_layer, layer, memory_order_relaxed);
     for (int64_t i = 0; i < n && l->n_ahead < l->room; i++) {
         if (rows[i] < l->n_hot || l->slot[rows[i]] >= 0) continue;
-        int64_t slot = fetch(g, layer, rows[i], &x->ahead[part],
-                             &x->requests[first + (int64_t)n_requests++]);
+        int64_t slot = fetch_next(&f, rows[i]);
         s->slots[slot].ahead = true;
         l->n_ahead++;
     }
     os_mutex_unlock(&x->lock);
-    if (n_requests > 0) drive_submit(g->drives[l->part], x->requests + first, n_requests);
+    submit_list(&f);
 }
 
 int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *mark) {

@@ -112,6 +112,73 @@ pi_status neuron_order(const float *freq, int64_t n, int32_t *order, pi_error *e
     return PI_OK;
 }
 
+/* ---- neighbours that fire together ----------------------------------------------------------- */
+
+/* Classes are ranges of frequencies. A hot prefix keeps whole classes, so they are small parts of a
+ * layer. */
+enum { CLASSES_LEAST = 16, CHAIN_TOKENS = 4096, WORD_BITS = 64 };
+static const float class_spread = 0.8f; /* lowest frequency of a class / highest */
+
+static int64_t class_end(const float *freq, int64_t n, int64_t begin) {
+    int64_t end = begin + 1;
+    while (end < n && end - begin < n / CLASSES_LEAST && freq[end] >= class_spread * freq[begin])
+        end++;
+    return end;
+}
+
+static int count_bits(uint64_t x) {
+    x -= x >> 1 & 0x5555555555555555u;
+    x = (x & 0x3333333333333333u) + (x >> 2 & 0x3333333333333333u);
+    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return (int)(x * 0x0101010101010101u >> 56);
+}
+
+/* A greedy path: the next neuron is the one that most often fires together with the last one (the
+ * hotter one of several). bits: tokens for which a neuron fired [n_neurons][n_words]. */
+static void chain_class(const uint64_t *bits, size_t n_words, int32_t *order, int64_t n) {
+    for (int64_t i = 0; i + 2 < n; i++) {
+        const uint64_t *last = bits + (size_t)order[i] * n_words;
+        int64_t best = i + 1;
+        int most = -1;
+        for (int64_t k = i + 1; k < n; k++) {
+            const uint64_t *other = bits + (size_t)order[k] * n_words;
+            int together = 0;
+            for (size_t w = 0; w < n_words; w++) together += count_bits(last[w] & other[w]);
+            if (together <= most) continue;
+            most = together;
+            best = k;
+        }
+        int32_t next = order[best];
+        memmove(order + i + 2, order + i + 1, (size_t)(best - i - 1) * sizeof *order);
+        order[i + 1] = next;
+    }
+}
+
+pi_status active_chain(const active_set *a, int32_t *order, float *freq, pi_error *err) {
+    int64_t n = a->n_neurons, step = a->n_tokens / CHAIN_TOKENS + 1;
+    size_t n_words = (size_t)(a->n_tokens / step) / WORD_BITS + 1, bytes;
+    uint64_t *bits = NULL;
+    if (size_mul((size_t)n * sizeof *bits, n_words, &bytes))
+        bits = mem_calloc((size_t)n * n_words, sizeof *bits);
+    if (!bits) return error_nomem(err, (size_t)n * n_words, "the order of neurons");
+    for (int64_t t = 0; t < a->n_tokens; t += step) {
+        size_t at = (size_t)(t / step);
+        for (int64_t i = a->start[t]; i < a->start[t + 1]; i++)
+            bits[(size_t)a->neuron[i] * n_words + at / WORD_BITS] |= (uint64_t)1 << at % WORD_BITS;
+    }
+    for (int64_t begin = 0, end; begin < n; begin = end) {
+        double sum = 0;
+        end = class_end(freq, n, begin);
+        for (int64_t i = begin; i < end; i++) sum += freq[i];
+        chain_class(bits, n_words, order + begin, end - begin);
+        float mean = (float)(sum / (double)(end - begin));
+        if (begin > 0 && mean > freq[begin - 1]) mean = freq[begin - 1];
+        for (int64_t i = begin; i < end; i++) freq[i] = mean;
+    }
+    mem_free(bits);
+    return PI_OK;
+}
+
 /* Scatters each token's list over a row of all neurons in the new order and reads it back: faster
  * than sorting the list if at least 1% of the neurons fire. */
 pi_status active_permute(active_set *a, const int32_t *order, pi_error *err) {

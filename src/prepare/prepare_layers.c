@@ -373,6 +373,8 @@ static pi_status profile_zeros(layer_run *r, int layer, bool fit, pi_error *err)
         out->freq[i] = freq[out->order[i]];
         out->density += (double)out->freq[i] / (double)r->n_ff;
     }
+    status = active_chain(&r->active, out->order, out->freq, err);
+    if (status != PI_OK) return status;
     if (out->keeps_predictor) return measure_kept(r, layer, err);
     if (!fit) return PI_OK;
     status = active_permute(&r->active, out->order, err);

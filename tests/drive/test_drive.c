@@ -112,6 +112,63 @@ static void reads_are_the_file(void **state) {
     mem_free(requests);
 }
 
+/* Runs of joined requests with gaps: every request gets its bytes, and where reads are joined, a
+ * run takes as few reads as its parts permit. */
+static void joined_requests(void **state) {
+    (void)state;
+    enum { RUNS = 200, MOST_RUN = 3 * OS_READS_PARTS, N = RUNS * MOST_RUN };
+    drive_request *requests = mem_calloc(N, sizeof *requests);
+    uint8_t *to = mem_map((size_t)N * BLOCK);
+    for (int way = 0; way < N_WAYS; way++) {
+        drive *d = open_way(way);
+        if (!d) continue;
+        rng random;
+        rng_seed(&random, 4);
+        atomic_size_t left[2] = {0};
+        size_t n = 0, n_runs = 0;
+        for (int run = 0; run < RUNS; run++) {
+            size_t n_parts = 1 + rng_u64(&random) % MOST_RUN, first = n;
+            uint64_t block = rng_u64(&random) % (SIZE / BLOCK - 3 * MOST_RUN);
+            n_runs += (n_parts + OS_READS_PARTS - 1) / OS_READS_PARTS;
+            for (; n < first + n_parts; n++) {
+                bool gap = drive_joins(d) && n > first && n + 1 < first + n_parts && n % 3 == 0;
+                size_t blocks = gap ? 1 + rng_u64(&random) % 3 : 1;
+                requests[n] = (drive_request){.offset = block * BLOCK,
+                                              .n_bytes = blocks * BLOCK,
+                                              .to = gap ? NULL : to + n * BLOCK,
+                                              .joined = n > first,
+                                              .left = &left[run % 2]};
+                block += blocks;
+            }
+        }
+        drive_submit(d, requests, n);
+        drive_wait(d, &left[0]);
+        drive_wait(d, &left[1]);
+        assert_int_equal(drive_check(d, NULL), PI_OK);
+        for (size_t i = 0; i < n; i++)
+            if (requests[i].to)
+                assert_memory_equal(requests[i].to, bytes + requests[i].offset, BLOCK);
+        /* a read that begins while the queue is full may have fewer parts */
+        uint64_t reads = drive_get_counts(d).reads;
+        assert_true(drive_joins(d) ? reads >= n_runs && reads < 2 * n_runs : reads == n);
+        drive_close(d);
+    }
+    mem_unmap(to, (size_t)N * BLOCK);
+    mem_free(requests);
+}
+
+static void worthwhile_gaps(void **state) {
+    (void)state;
+    for (int way = 0; way < N_WAYS; way++) {
+        drive *d = open_way(way);
+        size_t gap = 1;
+        if (!d) continue;
+        assert_int_equal(drive_measure_gap(d, BLOCK, 0.02, &gap, NULL), PI_OK);
+        assert_true(gap <= (drive_joins(d) ? DRIVE_MAX_GAP : 0));
+        drive_close(d);
+    }
+}
+
 /* Reads blocks of 512 bytes if the drive has them, as for bundles. */
 static void small_blocks(void **state) {
     (void)state;
@@ -372,6 +429,7 @@ static void names(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_are_the_file), cmocka_unit_test(small_blocks),
+        cmocka_unit_test(joined_requests),    cmocka_unit_test(worthwhile_gaps),
         cmocka_unit_test(threads_share_it),   cmocka_unit_test(a_file_cut_short),
         cmocka_unit_test(a_file_overwritten), cmocka_unit_test(what_is_no_file),
         cmocka_unit_test(memory_runs_out),    cmocka_unit_test(closing_waits),

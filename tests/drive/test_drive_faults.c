@@ -1,6 +1,7 @@
 /* test_drive_faults.c: errors of io_uring. The linker replaces two functions of liburing (--wrap):
- * completions return errors or fewer bytes, and submissions are refused for a while. Reads must
- * still return the file's bytes, or one error that names the file; nothing may hang. */
+ * completions return errors or fewer bytes or stay out for seconds, and submissions are refused for
+ * a while. Reads must still return the file's bytes, or one error that names the file; nothing may
+ * hang. */
 #include <errno.h>
 #include <limits.h>
 #include <setjmp.h>
@@ -25,11 +26,12 @@ enum { BLOCK = DRIVE_MAX_BLOCK, BLOCKS = 600, SIZE = BLOCKS * BLOCK, REQUESTS = 
 typedef struct fault {
     unsigned again, few, fails; /* completions: EAGAIN or EINTR; half the bytes; EIO */
     int refused;                /* submissions to refuse before accepting one */
+    int stalls;                 /* calls, of 10 ms each, in which nothing completes */
 } fault;
 
 static fault now;
 static rng dice;
-static int n_again, n_few, n_failed, n_refused;
+static int n_again, n_few, n_failed, n_refused, n_stalls;
 
 unsigned __real_io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **cqes,
                                         unsigned count);
@@ -40,6 +42,12 @@ int __wrap_io_uring_submit(struct io_uring *ring);
 
 unsigned __wrap_io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **cqes,
                                         unsigned count) {
+    if (now.stalls > 0) {
+        now.stalls--;
+        n_stalls++;
+        usleep(10000);
+        return 0;
+    }
     unsigned n = __real_io_uring_peek_batch_cqe(ring, cqes, count);
     for (unsigned i = 0; i < n; i++) {
         uint64_t roll = rng_u64(&dice) >> 8;
@@ -101,44 +109,58 @@ static drive *open_uring(void) {
     return d;
 }
 
-/* Reads one to eight blocks at places all over the file. */
+/* Reads one to eight blocks at places all over the file; some requests are joined, over a gap of a
+ * block. */
 static pi_status read_all_over(drive *d, uint8_t *to, bool compare, pi_error *err) {
     enum { MOST = 8 };
-    static drive_request r[REQUESTS];
+    static drive_request r[2 * REQUESTS];
     atomic_size_t left = 0;
-    for (int i = 0; i < REQUESTS; i++)
-        r[i] = (drive_request){.offset = rng_u64(&dice) % (BLOCKS - MOST) * BLOCK,
-                               .n_bytes = (1 + rng_u64(&dice) % MOST) * BLOCK,
-                               .to = to + (size_t)i * MOST * BLOCK,
-                               .left = &left};
-    drive_submit(d, r, REQUESTS);
+    int n = 0;
+    for (int i = 0; i < REQUESTS; i++) {
+        r[n++] = (drive_request){.offset = rng_u64(&dice) % (BLOCKS - MOST) * BLOCK,
+                                 .n_bytes = (1 + rng_u64(&dice) % MOST) * BLOCK,
+                                 .to = to + (size_t)i * MOST * BLOCK,
+                                 .left = &left};
+        uint64_t end = r[n - 1].offset + r[n - 1].n_bytes;
+        if (i % 4 || end + 2 * BLOCK > SIZE) continue;
+        r[n++] = (drive_request){.offset = end, .n_bytes = BLOCK, .joined = true, .left = &left};
+        r[n++] = (drive_request){.offset = end + BLOCK,
+                                 .n_bytes = BLOCK,
+                                 .to = to + (size_t)(REQUESTS + i) * MOST * BLOCK,
+                                 .joined = true,
+                                 .left = &left};
+    }
+    drive_submit(d, r, (size_t)n);
     drive_wait(d, &left);
     pi_status status = drive_check(d, err);
-    for (int i = 0; i < REQUESTS && compare; i++)
-        assert_memory_equal(r[i].to, bytes + r[i].offset, r[i].n_bytes);
+    for (int i = 0; i < n && compare; i++)
+        if (r[i].to) assert_memory_equal(r[i].to, bytes + r[i].offset, r[i].n_bytes);
     return status;
 }
 
 static void faults_that_pass(void **state) {
     (void)state;
-    static const fault faults[] = {
-        {.again = 100}, {.few = 200}, {.refused = 40}, {.again = 60, .few = 60, .refused = 25}};
+    static const fault faults[] = {{.again = 100},
+                                   {.few = 200},
+                                   {.refused = 40},
+                                   {.again = 60, .few = 60, .refused = 25},
+                                   {.few = 60, .stalls = 1000}};
     drive *d = open_uring();
-    uint8_t *to = mem_map((size_t)REQUESTS * 8 * BLOCK);
+    uint8_t *to = mem_map((size_t)REQUESTS * 16 * BLOCK);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         pi_error err;
         now = faults[i];
         if (read_all_over(d, to, true, &err) != PI_OK) fail_msg("fault %zu: %s", i, err.message);
     }
-    assert_true(n_again > 100 && n_few > 100 && n_refused == 65);
-    mem_unmap(to, (size_t)REQUESTS * 8 * BLOCK);
+    assert_true(n_again > 100 && n_few > 100 && n_refused == 65 && n_stalls == 1000);
+    mem_unmap(to, (size_t)REQUESTS * 16 * BLOCK);
     drive_close(d);
 }
 
 static void faults_that_stay(void **state) {
     (void)state;
     drive *d = open_uring();
-    uint8_t *to = mem_map((size_t)REQUESTS * 8 * BLOCK);
+    uint8_t *to = mem_map((size_t)REQUESTS * 16 * BLOCK);
     pi_error err;
     now = (fault){.fails = 20};
     assert_int_equal(read_all_over(d, to, false, &err), PI_ERR_IO);
@@ -147,7 +169,7 @@ static void faults_that_stay(void **state) {
     assert_non_null(strstr(err.message, path));
     now = (fault){.again = 0};
     assert_int_equal(read_all_over(d, to, true, &err), PI_OK); /* later reads work */
-    mem_unmap(to, (size_t)REQUESTS * 8 * BLOCK);
+    mem_unmap(to, (size_t)REQUESTS * 16 * BLOCK);
     drive_close(d);
 }
 

@@ -115,6 +115,43 @@ static void test_order(void **state) {
     assert_memory_equal(order, expected, sizeof order);
 }
 
+/* Neurons of two groups, which fire for different tokens, become two runs; a hotter class stays in
+ * front, and the sum of the frequencies stays. */
+static void test_chain(void **state) {
+    (void)state;
+    enum { N = 160, MANY = 500, HOT = 6 };
+    static float hidden[N], norm[N], freq[N];
+    int32_t order[N];
+    active_set a;
+    active_init(&a, N);
+    for (int i = 0; i < N; i++) norm[i] = 1;
+    for (int t = 0; t < MANY; t++) {
+        for (int i = 0; i < N; i++)
+            hidden[i] = i < HOT || (t % 4 < 2 && (t % 2 == i % 2) && (i * 7 + t) % 11 > 0);
+        assert_int_equal(active_add(&a, hidden, norm, NULL), PI_OK);
+    }
+    active_frequencies(&a, hidden);
+    assert_int_equal(neuron_order(hidden, N, order, NULL), PI_OK);
+    double before = 0, after = 0;
+    for (int i = 0; i < N; i++) before += freq[i] = hidden[order[i]];
+    assert_int_equal(active_chain(&a, order, freq, NULL), PI_OK);
+    bool seen[N] = {false};
+    int changes = 0, n_classes = 1;
+    for (int i = 0; i < N; i++) {
+        after += freq[i];
+        assert_false(seen[order[i]]);
+        seen[order[i]] = true;
+        assert_true(i == 0 || freq[i] <= freq[i - 1]);
+        assert_true((order[i] < HOT) == (i < HOT));
+        if (i > HOT && freq[i] != freq[i - 1]) n_classes++;
+        if (i > HOT && order[i] % 2 != order[i - 1] % 2) changes++;
+    }
+    assert_true(fabs(before - after) < 1e-4 * before);
+    assert_true(n_classes > 1 && changes < 3 * (N / 10)); /* 80 on average by frequency only */
+    for (int i = HOT; i < N; i++) freq[i] = hidden[order[i]];
+    active_free(&a);
+}
+
 /* When memory runs out the set is unchanged and can be used further. */
 static void test_no_memory(void **state) {
     (void)state;
@@ -140,6 +177,8 @@ static void test_no_memory(void **state) {
     mem_fail_at(1);
     assert_int_equal(neuron_order(freq, NEURONS, order, &err), PI_ERR_NOMEM);
     assert_int_equal(neuron_order(freq, NEURONS, order, &err), PI_OK);
+    mem_fail_at(1);
+    assert_int_equal(active_chain(&a, order, freq, &err), PI_ERR_NOMEM);
     for (int n = 1; n <= 2; n++) {
         mem_fail_at(n);
         assert_int_equal(active_permute(&a, order, &err), PI_ERR_NOMEM);
@@ -151,9 +190,8 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collect),
-        cmocka_unit_test(test_odd_values),
-        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_collect),   cmocka_unit_test(test_odd_values),
+        cmocka_unit_test(test_order),     cmocka_unit_test(test_chain),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

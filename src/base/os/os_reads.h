@@ -11,7 +11,7 @@
 
 #include "os_file.h"
 
-enum { OS_READS_MAX = 256 };
+enum { OS_READS_MAX = 256, OS_READS_PARTS = 32 };
 
 typedef struct os_reads os_reads;
 
@@ -23,9 +23,18 @@ const char *os_reads_name(void);
 int os_reads_create(os_file f, size_t most, os_reads **out);
 void os_reads_destroy(os_reads *r); /* no read may be running */
 
-/* Prepares a read of n <= 1 GiB bytes. The caller chooses its place, < most, which no other read
- * has. */
-void os_reads_add(os_reads *r, size_t place, void *to, size_t n, uint64_t offset);
+/* A part of a read: its next n bytes go to `to`. */
+typedef struct os_read_part {
+    void *to;
+    size_t n;
+} os_read_part;
+
+/* Maximum parts of a read: 1 where the system cannot divide one. */
+size_t os_reads_parts(void);
+/* Prepares a read of at most 1 GiB in n_parts parts. The caller chooses its place, < most, which no
+ * other read has, and keeps `parts` until the read is complete. */
+void os_reads_add(os_reads *r, size_t place, const os_read_part *parts, size_t n_parts,
+                  uint64_t offset);
 /* Starts prepared reads. The system may refuse some for lack of memory: try again later. */
 void os_reads_submit(os_reads *r);
 /* Number of prepared reads that have not been started. */

@@ -11,6 +11,7 @@ const char *os_reads_name(void) {
 
 #include <liburing.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "mem.h"
@@ -36,9 +37,24 @@ void os_reads_destroy(os_reads *r) {
     mem_free(r);
 }
 
-void os_reads_add(os_reads *r, size_t place, void *to, size_t n, uint64_t offset) {
+size_t os_reads_parts(void) {
+    return OS_READS_PARTS;
+}
+
+/* A part is a struct iovec: the kernel reads both. */
+_Static_assert(sizeof(os_read_part) == sizeof(struct iovec) &&
+                   offsetof(os_read_part, to) == offsetof(struct iovec, iov_base) &&
+                   offsetof(os_read_part, n) == offsetof(struct iovec, iov_len),
+               "parts are passed to the kernel");
+
+void os_reads_add(os_reads *r, size_t place, const os_read_part *parts, size_t n_parts,
+                  uint64_t offset) {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&r->ring); /* never NULL: one entry per place */
-    io_uring_prep_read(sqe, r->fd, to, (unsigned)n, offset);
+    if (n_parts == 1)
+        io_uring_prep_read(sqe, r->fd, parts->to, (unsigned)parts->n, offset);
+    else
+        io_uring_prep_readv(sqe, r->fd, (const struct iovec *)(const void *)parts,
+                            (unsigned)n_parts, offset);
     io_uring_sqe_set_data64(sqe, place);
 }
 
@@ -78,11 +94,15 @@ int os_reads_create(os_file f, size_t most, os_reads **out) {
 void os_reads_destroy(os_reads *r) {
     (void)r;
 }
-void os_reads_add(os_reads *r, size_t place, void *to, size_t n, uint64_t offset) {
+size_t os_reads_parts(void) {
+    return 1;
+}
+void os_reads_add(os_reads *r, size_t place, const os_read_part *parts, size_t n_parts,
+                  uint64_t offset) {
     (void)r;
     (void)place;
-    (void)to;
-    (void)n;
+    (void)parts;
+    (void)n_parts;
     (void)offset;
 }
 void os_reads_submit(os_reads *r) {

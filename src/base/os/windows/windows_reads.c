@@ -48,12 +48,19 @@ void os_reads_destroy(os_reads *r) {
     mem_free(r);
 }
 
+/* Windows divides reads only into pages. */
+size_t os_reads_parts(void) {
+    return 1;
+}
+
 /* Starts the read at once. One that fails sends its own completion, so that a waiting thread sees
  * it. */
-void os_reads_add(os_reads *r, size_t place, void *to, size_t n, uint64_t offset) {
+void os_reads_add(os_reads *r, size_t place, const os_read_part *parts, size_t n_parts,
+                  uint64_t offset) {
+    (void)n_parts;
     one_read *one = &r->reads[place];
     *one = (one_read){.state = {.Offset = (DWORD)offset, .OffsetHigh = (DWORD)(offset >> 32)}};
-    if (ReadFile(r->file, to, (DWORD)n, NULL, &one->state)) return;
+    if (ReadFile(r->file, parts->to, (DWORD)parts->n, NULL, &one->state)) return;
     DWORD error = GetLastError();
     if (error == ERROR_IO_PENDING) return;
     one->error = error;
