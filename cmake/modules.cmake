@@ -223,6 +223,9 @@ function(pi_vulkan_test name)
         list(APPEND environment VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation)
     endif()
     get_test_property(${name} TIMEOUT timeout)
+    if(T_LONG)
+        math(EXPR timeout "5 * ${timeout}")
+    endif()
     add_test(NAME vulkan_${name}${T_AS} ${when}
         COMMAND test_${name} --device vulkan ${T_ARGS})
     set_tests_properties(vulkan_${name}${T_AS} PROPERTIES LABELS vulkan TIMEOUT ${timeout}
