@@ -169,6 +169,9 @@ static void enqueue_ffn(const network *n) {
                           .y = n->x,
                           .ldy = EMBD};
     OPS->down_rows(the_case.stream, &down);
+}
+
+static void enqueue_receive(const network *n) {
     gpu_receive r = {.host_x = device_at(n, AT_ANSWER),
                      .n = EMBD,
                      .ldy = EMBD,
@@ -176,7 +179,7 @@ static void enqueue_ffn(const network *n) {
                      .flag = device_at(n, FLAG_TO_DEVICE),
                      .epoch = n->epoch,
                      .y = n->x};
-    if (split) OPS->receive(the_case.stream, &r);
+    OPS->receive(the_case.stream, &r);
 }
 
 static void build(network *n, quant_type type) {
@@ -206,9 +209,11 @@ static void build(network *n, quant_type type) {
     assert_int_equal(B->host_alloc(the_case.device, 4096, &n->pinned, &err), PI_OK);
 }
 
-/* The residual stream after each token, with the split point `hot`. */
+/* The residual stream after each token, with the split point `hot`. Where kernels may not wait for
+ * the host, a second program receives the answer and is launched after it. */
 static void run_tokens(network *n, int64_t hot, float x[TOKENS][EMBD]) {
-    gpu_program *program = NULL;
+    const bool split = hot < FF, waits = split && !B->kernels_may_wait;
+    gpu_program *program = NULL, *rest = NULL;
     pthread_t host;
     pi_error err;
     n->hot = hot;
@@ -218,7 +223,13 @@ static void run_tokens(network *n, int64_t hot, float x[TOKENS][EMBD]) {
     assert_int_equal(B->record_begin(the_case.stream, &err), PI_OK);
     enqueue_attention(n);
     enqueue_ffn(n);
+    if (split && !waits) enqueue_receive(n);
     assert_int_equal(B->record_end(the_case.stream, &program, &err), PI_OK);
+    if (waits) {
+        assert_int_equal(B->record_begin(the_case.stream, &err), PI_OK);
+        enqueue_receive(n);
+        assert_int_equal(B->record_end(the_case.stream, &rest, &err), PI_OK);
+    }
     assert_int_equal(pthread_create(&host, NULL, host_side, n), 0);
     for (int t = 0; t < TOKENS; t++) {
         uint64_t epoch = (uint64_t)t + 1;
@@ -227,12 +238,18 @@ static void run_tokens(network *n, int64_t hot, float x[TOKENS][EMBD]) {
         B->upload(the_case.stream, n->epoch, &epoch, sizeof epoch);
         B->upload(the_case.stream, n->x, n->embd.values + col.token * EMBD, EMBD * 4);
         B->program_launch(the_case.stream, program);
+        if (waits) {
+            if (B->stream_sync(the_case.stream, &err)) fail_msg("token %d: %s", t, err.message);
+            while (gpu_flag_get(host_at(n, FLAG_TO_DEVICE)) < epoch) sched_yield();
+            B->program_launch(the_case.stream, rest);
+        }
         B->download(the_case.stream, x[t], n->x, EMBD * 4);
         if (B->stream_sync(the_case.stream, &err)) fail_msg("token %d: %s", t, err.message);
     }
     atomic_store(&n->stop, true);
     pthread_join(host, NULL);
     B->program_free(program);
+    if (rest) B->program_free(rest);
 }
 
 static void check_cuts(quant_type type) {
