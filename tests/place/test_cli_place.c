@@ -423,6 +423,10 @@ static void test_memory_budget(void **state) {
                      cases[i].run, budget);
             assert_int_equal(sh(line), 0);
             double off = bytes / number("drive_bytes") - 1;
+            /* Neighbouring neurons become one read, with the gaps between them: fewer reads than
+             * predicted, of more bytes. */
+            if (cases[i].of_neurons) assert_true(number("drive_reads") < 1.35 * reads);
+            if (cases[i].of_neurons && off < 0) off = 0;
             if (share < 3 && !(off <= cases[i].within && -off <= cases[i].within))
                 fail_msg("%s, %d/4: %.0f bytes predicted, %.0f read", cases[i].synth, share, bytes,
                          number("drive_bytes"));
