@@ -35,8 +35,8 @@ sort -k 1,2 -k 3,3g "$rows" | awk '
     { n[$1, $2]++; value[$1, $2, n[$1, $2]] = $3; tests[$1] }
     function median(test, os, count) {
         count = n[test, os]
-        return count % 2 ? value[test, os, (count + 1) / 2]
-                         : (value[test, os, count / 2] + value[test, os, count / 2 + 1]) / 2
+        if (count % 2) return value[test, os, (count + 1) / 2]
+        return (value[test, os, count / 2] + value[test, os, count / 2 + 1]) / 2
     }
     END {
         printf "%-24s %10s %10s %6s\n", "test", "linux", "windows", "ratio"

@@ -102,8 +102,8 @@ AVX512_INLINE void mm_sums_make(const q_format *f, const act_q8_panel_group *x, 
                                 mm_sums *out) {
     for (int64_t g = 0; g < n_groups; g++)
         for (int s = 0; s < 32 / f->sub; s++) {
-            __m512i sum = AVX512_LOAD(x[g].sum[s]);
-            if (f->sub == 32) sum = _mm512_add_epi32(sum, AVX512_LOAD(x[g].sum[1]));
+            __m512i sum = _mm512_loadu_si512(x[g].sum[s]);
+            if (f->sub == 32) sum = _mm512_add_epi32(sum, _mm512_loadu_si512(x[g].sum[1]));
             __m512i start = _mm512_setzero_si512();
             if (f->offset_shift >= 0)
                 start = _mm512_sub_epi32(start,

@@ -105,7 +105,7 @@ AVX512_INLINE void mv_steps(const q_format *f, const int n_rows, const int n_col
     }
 #pragma GCC unroll 8
     for (int j = 0; j < steps; j++) {
-        __m512i start[MV_COLS];
+        __m512i start[MV_COLS], xq[MV_COLS];
         for (int c = 0; c < n_cols; c++) {
             /* -offset * sum of 16 elements, in one of the four lanes of these elements */
             start[c] = _mm512_setzero_si512();
@@ -113,14 +113,14 @@ AVX512_INLINE void mv_steps(const q_format *f, const int n_rows, const int n_col
                 start[c] = _mm512_maskz_permutexvar_epi32(
                     0x1111, _mm512_add_epi32(lane_sum, _mm512_set1_epi32(4 * (j & 3))),
                     off[c][j >> 2]);
+            xq[c] = _mm512_loadu_si512(x[c].q + 64 * j);
         }
         for (int r = 0; r < n_rows; r++) {
             __m512i w = f->quants(p[r], j);
             for (int line = lines * j / Q_STEPS; line < lines * (j + 1) / Q_STEPS; line++)
                 _mm_prefetch((const char *)ahead[r] + 64 * line, _MM_HINT_T0);
             for (int c = 0; c < n_cols; c++) {
-                __m512i xq = AVX512_LOAD(x[c].q + 64 * j);
-                __m512 t = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start[c], w, xq));
+                __m512 t = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start[c], w, xq[c]));
                 acc[r][c] = _mm512_fmadd_ps(t, mv_lane_scale(f, dd[r][c], j), acc[r][c]);
             }
         }

@@ -34,11 +34,6 @@
 
 #define AVX512_INLINE SIMD_INLINE
 
-/* The 64 bytes at p. On Windows GCC stores the result of a function, even an inlined one, on the
- * stack, aligned by 16 bytes only; reading it back takes as long as several products. */
-typedef int32_t avx512_unaligned __attribute__((vector_size(64), aligned(1), may_alias));
-#define AVX512_LOAD(p) ((__m512i) * (const avx512_unaligned *)(const void *)(p))
-
 enum {
     Q_CHUNK = 512,                                  /* elements */
     Q_STEPS = Q_CHUNK / 64,                         /* vectors of 64 elements */
@@ -231,7 +226,7 @@ AVX512_INLINE __m512i q4_0_quants(const uint8_t *chunk, int step) {
     const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
                                            0x0004000400040004, 0x0004000400040004, 0, 0);
     bool last = step == Q_STEPS - 1;
-    __m512i window = AVX512_LOAD(chunk + 36 * step - (last ? 28 : 0));
+    __m512i window = _mm512_loadu_si512(chunk + 36 * step - (last ? 28 : 0));
     __m512i index = last ? _mm512_add_epi16(words, _mm512_set1_epi16(14)) : words;
     return q_nibbles(_mm512_permutexvar_epi16(index, window), shift);
 }
@@ -239,10 +234,10 @@ AVX512_INLINE __m512i q4_0_quants(const uint8_t *chunk, int step) {
 /* Halfs at words 0, 9, 18, 27 of four windows of 72 bytes (four blocks each). */
 AVX512_INLINE __m512 q4_0_block_scales(const uint8_t *chunk) {
     const __m512i words = _mm512_set1_epi64(0x001b001200090000);
-    __m512i h = _mm512_permutexvar_epi16(words, AVX512_LOAD(chunk));
-    h = _mm512_mask_permutexvar_epi16(h, 0x00f0, words, AVX512_LOAD(chunk + 72));
-    h = _mm512_mask_permutexvar_epi16(h, 0x0f00, words, AVX512_LOAD(chunk + 144));
-    h = _mm512_mask_permutexvar_epi16(h, 0xf000, words, AVX512_LOAD(chunk + 216));
+    __m512i h = _mm512_permutexvar_epi16(words, _mm512_loadu_si512(chunk));
+    h = _mm512_mask_permutexvar_epi16(h, 0x00f0, words, _mm512_loadu_si512(chunk + 72));
+    h = _mm512_mask_permutexvar_epi16(h, 0x0f00, words, _mm512_loadu_si512(chunk + 144));
+    h = _mm512_mask_permutexvar_epi16(h, 0xf000, words, _mm512_loadu_si512(chunk + 216));
     return _mm512_cvtph_ps(_mm512_castsi512_si256(h));
 }
 
@@ -307,8 +302,8 @@ AVX512_INLINE __m512i q_block_halfs(const uint8_t *chunk, int block_bytes) {
     __m512i h[4];
     for (int i = 0; i < 4; i++) {
         const uint8_t *p = chunk + 4 * block_bytes * i;
-        h[i] = _mm512_permutex2var_epi16(AVX512_LOAD(p), place,
-                                         AVX512_LOAD(p + 4 * block_bytes - 64));
+        h[i] = _mm512_permutex2var_epi16(_mm512_loadu_si512(p), place,
+                                         _mm512_loadu_si512(p + 4 * block_bytes - 64));
     }
     h[0] = _mm512_mask_mov_epi16(h[0], 0x00f000f0, h[1]);
     h[2] = _mm512_mask_mov_epi16(h[2], 0xf000f000, h[3]);
@@ -487,10 +482,10 @@ AVX512_INLINE void mxfp4_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
 AVX512_INLINE void mxfp4_scales(const uint8_t *chunk, q_scales *out) {
     const __m512i words = _mm512_set1_epi64(0x0019001100080000);
     const __m512i two = _mm512_set1_epi32(2), nan = _mm512_set1_epi32(0x7fc00000);
-    __m512i h = _mm512_permutexvar_epi16(words, AVX512_LOAD(chunk));
-    h = _mm512_mask_permutexvar_epi16(h, 0x00f0, words, AVX512_LOAD(chunk + 68));
-    h = _mm512_mask_permutexvar_epi16(h, 0x0f00, words, AVX512_LOAD(chunk + 136));
-    h = _mm512_mask_permutexvar_epi16(h, 0xf000, words, AVX512_LOAD(chunk + 204));
+    __m512i h = _mm512_permutexvar_epi16(words, _mm512_loadu_si512(chunk));
+    h = _mm512_mask_permutexvar_epi16(h, 0x00f0, words, _mm512_loadu_si512(chunk + 68));
+    h = _mm512_mask_permutexvar_epi16(h, 0x0f00, words, _mm512_loadu_si512(chunk + 136));
+    h = _mm512_mask_permutexvar_epi16(h, 0xf000, words, _mm512_loadu_si512(chunk + 204));
     __m256i e16 = _mm256_srlv_epi16(_mm512_castsi512_si256(h),
                                     _mm256_set1_epi64x(0x0008000000080000));
     __m512i e = _mm512_cvtepu16_epi32(_mm256_and_si256(e16, _mm256_set1_epi16(255)));
@@ -529,8 +524,8 @@ AVX512_INLINE void q8_0_scales(const uint8_t *chunk, q_scales *out) {
     const __m512i words = _mm512_set1_epi64(0x0031002000110000);
     __m512i h[4];
     for (int i = 0; i < 4; i++)
-        h[i] = _mm512_permutex2var_epi16(AVX512_LOAD(chunk + 136 * i), words,
-                                         AVX512_LOAD(chunk + 136 * i + 68));
+        h[i] = _mm512_permutex2var_epi16(_mm512_loadu_si512(chunk + 136 * i), words,
+                                         _mm512_loadu_si512(chunk + 136 * i + 68));
     h[0] = _mm512_mask_mov_epi16(h[0], 0x00f0, h[1]);
     h[2] = _mm512_mask_mov_epi16(h[2], 0xf000, h[3]);
     h[0] = _mm512_mask_mov_epi16(h[0], 0xff00, h[2]);

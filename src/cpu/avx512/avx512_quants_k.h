@@ -50,7 +50,7 @@ AVX512_INLINE __m512 q_half(const uint8_t *p) {
 
 /* 64 bytes each of both blocks, which hold planes of groups 0..3 and of 4..7, become a quad. */
 AVX512_INLINE void q_interleave(const uint8_t *p, int block_bytes, __m512i out[2]) {
-    __m512i a = AVX512_LOAD(p), b = AVX512_LOAD(p + block_bytes);
+    __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + block_bytes);
     __m512i first = _mm512_shuffle_i32x4(a, b, 0x88), second = _mm512_shuffle_i32x4(a, b, 0xdd);
     out[0] = _mm512_unpacklo_epi64(first, second);
     out[1] = _mm512_unpackhi_epi64(first, second);
@@ -309,7 +309,7 @@ AVX512_INLINE __m512i q6_k_quants(const uint8_t *chunk, int step) {
      * of two bits. */
     const uint8_t *block = chunk + 210 * (step >> 2);
     int half = (step >> 1) & 1, pair = step & 1;
-    __m512i low = AVX512_LOAD(block + 64 * half);
+    __m512i low = _mm512_loadu_si512(block + 64 * half);
     if (pair) low = _mm512_srli_epi16(low, 4);
     return q_combine(low, 15, q_plane(block + 128 + 32 * half, 4 * pair, 2, 4), 0x30);
 }
@@ -360,7 +360,7 @@ AVX512_INLINE __m512i iq4_xs_quants(const uint8_t *chunk, int step) {
 
 /* The groups of a quad are adjacent. */
 AVX512_INLINE void iq4_xs_quad(const uint8_t *chunk, int quad, __m512i out[2]) {
-    __m512i v = AVX512_LOAD(chunk + 136 * (quad / 2) + 8 + 64 * (quad % 2));
+    __m512i v = _mm512_loadu_si512(chunk + 136 * (quad / 2) + 8 + 64 * (quad % 2));
     out[0] = _mm512_and_si512(v, _mm512_set1_epi8(15));
     out[1] = _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
     q_look_up_all(2, _mm_setr_epi8(QUANT_IQ4_VALUES), 128, out);
