@@ -36,6 +36,20 @@ ask() {
         sed 's/.*"text":"\(.*\)","logprobs.*"cached_tokens":\([0-9]*\).*/\2 \1/'
 }
 
+# Waits until more than $1 files are complete and no file is being written, on a busy machine as well;
+# prints their number.
+written_files() {
+    for _ in $(seq 200); do
+        n=$(find cache -type f ! -name '*.new' | wc -l)
+        if [ "$n" -gt "$1" ] && [ -z "$(find cache -name '*.new')" ]; then
+            sleep 0.1
+            [ "$n" != "$(find cache -type f | wc -l)" ] || break
+        fi
+        sleep 0.05
+    done
+    echo "$n"
+}
+
 mkdir cache
 start
 for k in 0 1 2 3; do ask $k | sed 's/^[0-9]* //' >expected.$k; done
@@ -49,8 +63,10 @@ for trial in 1 2 3 4 5 6; do
     mkdir cache
     start
     ask 0 >out
-    ask 1 >out # the state of 0 is on the drive when 1 is read
+    ask 1 >out # the state of 0 goes to the drive when 1 is read
+    files=$(written_files 0)
     ask 2 >out # and so on
+    written_files "$files" >out
     ask 3 >out & # the state of 2 is being written
     waiting=$!
     sleep "0.0$trial"
