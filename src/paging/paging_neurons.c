@@ -10,17 +10,17 @@
  * (prefill, modes without a predictor) they are streamed into a stage while the
  * previous layer is computed, so that the step finds a whole matrix. Selected
  * neurons that are neither in the hot prefix nor in the cache are read into
- * slots, and the list of selected rows names the rows of the slots: kernels
- * see no difference. The first slots use the memory of the stages and, after
- * them, of the working buffers of prefill, so prefill empties these slots.
+ * slots. The list of selected rows gives the rows of these slots, so kernels
+ * see no difference. The first slots use the memory of the stages, the next
+ * ones that of the working buffers of prefill, so prefill empties these slots.
  *
  * Every neuron, in memory or not, has a usage: its uses, halved every HALF_LIFE
  * ubatches. It starts at the value that corresponds to its calibration
  * frequency. A clock hand (Corbato 1968) moves round the slots and evicts the
  * next neuron whose usage is below a floor and that the current step does not
  * use. The floor adapts so that the hand passes about PASSED slots per
- * eviction: the passed slots keep neurons that are selected again, the others
- * hold neurons selected once. */
+ * eviction: the passed slots keep neurons that are selected again. The other
+ * slots hold neurons that were selected once. */
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // format_q23_k.glsl: Q2_K and, with a third bit, Q3_K. Half a block is 128 values: byte l of its 32
 // bytes has values l, l + 32, l + 64, l + 96. Two units share 16 bytes: one has values l and
-// l + 32, the other l + 64 and l + 96. In Q2_K two parts follow: a byte per 16 values, with scale and
-// minimum in its nibbles, and half d and dmin per block. In Q3_K two parts follow: 32 bytes per
+// l + 32, the other l + 64 and l + 96. In Q2_K two parts follow: a byte per 16 values, with scale
+// and minimum in its nibbles, and half d and dmin per block. In Q3_K two parts follow: 32 bytes per
 // block, where bit j of byte l belongs to value 32 * j + l, and 14 bytes per block: 16 scales of
 // six bits and half d.
 const int Q23_K_DISTANCE = 32;
