@@ -1,5 +1,5 @@
 /* chat_input.c: libedit reads from the terminal byte by byte, and line_edit key by key, so unread
- * input stays in the terminal: more of it right after a newline is a paste. */
+ * input stays in the terminal. Unread input right after a newline means a paste. */
 #include "chat_input.h"
 
 #include <string.h>
@@ -73,7 +73,7 @@ static void add_commands(completion *c, const chat_input *in) {
     for (size_t i = 0; in->command(i); i++) add_name(c, in->command(i));
 }
 
-/* Appends what all names have after the word, and a blank after the only one. */
+/* Appends what all names share after the word, and a blank if there is only one name. */
 static void finish_word(const completion *c, text_buffer *rest) {
     if (c->common > c->n) (void)text_append(rest, c->first + c->n, c->common - c->n, NULL);
     if (c->n_found == 1) (void)text_append(rest, " ", 1, NULL);
@@ -215,7 +215,8 @@ static void add_files(completion *c, const char *folder) {
     os_folder_close(f);
 }
 
-/* Completes commands, and the files of /save, /load and questions. Elsewhere Tab is a character. */
+/* Completes commands, and the files of /save, /load and questions. In other text Tab inserts a tab.
+ */
 static void on_console_tab(void *user, const char *text, size_t n, text_buffer *insert) {
     chat_input *in = user;
     static const size_t n_save = sizeof "/save " - 1;

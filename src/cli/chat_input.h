@@ -1,6 +1,6 @@
-/* chat_input.h: messages from a terminal, or from lines of standard input. On a terminal, with
- * libedit (if built with it) or on Windows: lines can be edited and have a history, Tab completes
- * commands and the files of /save and /load. */
+/* chat_input.h: messages from a terminal, or from lines of standard input. On a terminal,
+ * with libedit or on Windows, lines can be edited and have a history, and Tab completes commands
+ * and the files of /save and /load. */
 #ifndef CLI_CHAT_INPUT_H
 #define CLI_CHAT_INPUT_H
 

@@ -1,7 +1,7 @@
 /* line_edit.c: the line is one row of the screen. A longer line scrolls: the row shows the part
- * around the cursor. The row is drawn twice, the second time up to the cursor, so that a carriage
- * return is the only control character that the terminal must know. Positions are bytes at which
- * characters begin. */
+ * around the cursor. The row is drawn twice, the second time only up to the cursor, which puts the
+ * cursor there: so carriage return is the only control character that the terminal must know.
+ * Positions are byte offsets at which characters begin. */
 #include "line_edit.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ struct line_edit {
     size_t cursor;
     size_t shown;        /* the line is past[shown]; n_past: the new line */
     text_buffer fresh;   /* the new line, while an older one is shown */
-    text_buffer prefill; /* of the next line */
+    text_buffer prefill; /* text that the next line starts with */
     size_t first;        /* the first byte on the screen */
     int drawn;           /* cells that were drawn after the prompt */
     bool cleared;
@@ -89,7 +89,7 @@ static void put_prompt(const line_edit *e, const char *prompt) {
             terminal_style(e->o.screen, TERMINAL_PLAIN));
 }
 
-/* The prompt is ASCII. The last column stays free: some terminals wrap after it. */
+/* The prompt is ASCII. The last column stays empty, because some terminals wrap after it. */
 static void draw(line_edit *e, const char *prompt) {
     int room = terminal_columns(e->o.screen, COLUMNS_UNKNOWN) - (int)strlen(prompt) - 1;
     int to_cursor = 0, drawn = 0;

@@ -15,7 +15,7 @@ typedef enum line_result {
 
 typedef struct line_edit_options {
     int (*key)(void *user); /* the next key (os_terminal.h); negative: no more */
-    /* Tab: appends what belongs after text[n] to `insert`, or prints the choices on the screen. */
+    /* Tab: appends the completion of text[n] to `insert`, or prints the choices on the screen. */
     void (*complete)(void *user, const char *text, size_t n, text_buffer *insert);
     void *user;
     FILE *screen;        /* a terminal that shows UTF-8; no control sequences */
@@ -26,10 +26,10 @@ pi_status line_edit_create(const line_edit_options *o, line_edit **out, pi_error
 void line_edit_free(line_edit *e); /* accepts NULL */
 
 /* Reads a line. *line: its text with a newline, NUL-terminated, valid until the next call. `keep`:
- * it becomes part of the history. */
+ * add the line to the history. */
 line_result line_edit_read(line_edit *e, const char *prompt, bool keep, const char **line,
                            size_t *n);
-/* Puts text on the next line. False: out of memory. */
+/* The next line starts with this text. False: out of memory. */
 bool line_edit_prefill(line_edit *e, const char *text);
 /* Whether Ctrl-C cleared the last line at least once. */
 bool line_edit_was_cleared(const line_edit *e);

@@ -67,7 +67,7 @@ static struct {
     pthread_cond_t began; /* a long message is under way */
     bool long_message;
     pthread_t watcher, guard;
-    pthread_cond_t passed; /* what the guard limits has ended */
+    pthread_cond_t passed; /* the guarded call has returned */
     bool guarded;
     watched *peers; /* [n_ranks] */
     volatile int closing;
@@ -106,7 +106,7 @@ static void fail_mpi(int rank, int code) {
 
 /* ---- watching -------------------------------------------------------------------------------- */
 
-/* Whether a process is a launcher that waits for this run only. */
+/* Whether a process is a launcher of MPI, which waits for this run only. */
 static bool is_launcher(pid_t id) {
     static const char *const names[] = {"mpirun\n", "orterun\n", "orted\n"};
     char path[32], name[32] = "";
@@ -120,14 +120,14 @@ static bool is_launcher(pid_t id) {
     return false;
 }
 
-/* The launcher waits for minutes for its daemon on a machine that does not answer. A process that
- * outlives this rank ends it: by SIGKILL, since OpenMPI 4.1 crashes on other signals while it
- * aborts. */
+/* If a machine does not answer, the launcher waits minutes for its daemon there. A process that
+ * outlives this rank kills the launcher: by SIGKILL, since OpenMPI 4.1 crashes on other signals
+ * while it aborts. */
 static void end_launcher_later(void) {
     const pid_t launcher = getppid();
     if (!is_launcher(launcher) || fork() != 0) return;
     setsid();
-    for (int i = 0; i < 3; i++) close(i); /* a reader of the output does not wait for this */
+    for (int i = 0; i < 3; i++) close(i); /* or readers of the output would wait for this process */
     for (int i = 0; i < LAUNCHER_SECONDS && is_launcher(launcher); i++) sleep(1);
     if (is_launcher(launcher)) kill(launcher, SIGKILL);
     _exit(0);
@@ -147,7 +147,7 @@ static void end_all(void) {
     _exit(1);
 }
 
-/* A time of CLOCK_REALTIME. */
+/* The time in so many seconds, by CLOCK_REALTIME. */
 static struct timespec after(double seconds) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -175,8 +175,8 @@ static void *guard(void *what) {
     _exit(1);
 }
 
-/* MPI's own calls at the start and the end wait for all ranks without a limit: until guard_end this
- * limits them. */
+/* MPI's calls that start and end a run wait for all ranks without a limit. From here to guard_end a
+ * thread limits the wait: it ends the program. */
 static bool guard_begin(char *what) {
     state.guarded = true;
     return pthread_create(&state.guard, NULL, guard, what) == 0;

@@ -42,8 +42,8 @@ typedef struct drive_request {
     uint64_t offset;
     size_t n_bytes;
     void *to;    /* NULL: a gap of at most DRIVE_MAX_GAP bytes, which are read and dropped */
-    bool joined; /* it begins where the last request of this call ends, and has the same
-                    `left`: both can be one read */
+    bool joined; /* begins where the previous request of this call ends, and has the same `left`:
+                    both can be one read */
     atomic_size_t *left; /* grows by n_bytes when the request is queued, falls as bytes arrive */
 } drive_request;
 
@@ -63,7 +63,7 @@ size_t drive_block(const drive *d); /* bytes: 512 or 4096; 1 where reads are not
 const char *drive_backend_name(const drive *d); /* "io_uring", "overlapped", "threads" */
 drive_counts drive_get_counts(drive *d);
 
-/* Whether joined requests become one read, and gaps are possible. */
+/* Whether joined requests become one read; only then requests may be gaps. */
 bool drive_joins(const drive *d);
 /* Queues requests; those with the same `left` stay in order. Waits while the queue is full.
  * drive_check reports failures. */
@@ -80,8 +80,9 @@ pi_status drive_check(drive *d, pi_error *err);
 /* Measures bytes per second of reads of `n_bytes` each (rounded up to blocks) at random places of
  * the file, DRIVE_DEPTH reads or 16 MiB in flight, over about `seconds`. */
 pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, pi_error *err);
-/* Measures, over about `seconds`, the longest gap between two reads of n_bytes that takes less time
- * to read than a second read costs. At most DRIVE_MAX_GAP; 0 without drive_joins. */
+/* Measures the longest gap between two pieces of n_bytes for which one read of both pieces and the
+ * gap takes less time than two reads. Takes about `seconds`. *gap: at most DRIVE_MAX_GAP; 0 without
+ * drive_joins. */
 pi_status drive_measure_gap(drive *d, size_t n_bytes, double seconds, size_t *gap, pi_error *err);
 
 #endif

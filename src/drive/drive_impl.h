@@ -52,7 +52,7 @@ typedef struct drive_lane {
 struct drive {
     os_file file;
     size_t most_parts; /* of a read */
-    uint8_t *dropped;  /* [DRIVE_MAX_GAP] where gaps go; nobody reads it */
+    uint8_t *dropped;  /* [DRIVE_MAX_GAP] bytes of gaps go here, unused */
     size_t block;      /* bytes; 1: reads are not direct */
     char *path;
     os_info opened;         /* the file's state when opened */
@@ -69,8 +69,8 @@ struct drive {
 
 /* Call all three with the lane's lock held. */
 bool drive_take(drive_lane *l, drive_read *out); /* the next read to send to the drive */
-/* A read came back with the number of bytes, or -errno. False: its rest must be
- * read again, as `p` now describes; true: it is complete or has failed. */
+/* A read returned a number of bytes, or -errno. False: the rest, which `p` now
+ * describes, must be read again; true: the read is complete or has failed. */
 bool drive_finish(drive_lane *l, drive_read *p, int64_t result);
 /* Wakes waiting threads if there is news. */
 void drive_tell(drive_lane *l);

@@ -58,8 +58,8 @@ pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, 
     return drive_check(d, err);
 }
 
-/* A read of n bytes takes a + b n seconds; a / b bytes take as long as another
- * read. */
+/* A read of n bytes takes a + b n seconds, so a gap of a / b bytes costs as much
+ * as a second read. */
 pi_status drive_measure_gap(drive *d, size_t n_bytes, double seconds, size_t *gap, pi_error *err) {
     enum { LONGER = 8 };
     double rate = 0, long_rate = 0, n = (double)n_bytes;

@@ -19,8 +19,8 @@ struct engine_context {
 
     uint8_t *memory; /* one mapping with all arrays of `cpu` except `scratch` */
     size_t n_memory;
-    /* Rows of its buffers and of logits; larger ubatches and calls have theirs in memory of the
-     * pager, at most n_lent bytes. n_lent 0: there are none. */
+    /* Rows of `memory` for a ubatch's buffers, and for logits. Larger ubatches and calls use memory
+     * of the pager, at most n_lent bytes. n_lent 0: there are no larger ones. */
     int own_rows, own_logits;
     size_t n_lent;
 
@@ -66,7 +66,8 @@ void forward_grow(const pi_input *in); /* the input's tokens are part of its ses
 
 /* context_memory.c: sizes the working memory from the plan and allocates it. PI_ERR_NOMEM. */
 pi_status context_allocate(engine_context *c, pi_error *err);
-/* Before a ubatch: chooses where its rows are. Returns the bytes that they take of lent memory. */
+/* Before a ubatch: chooses the memory of its rows. Returns the bytes of lent memory that they use.
+ */
 size_t context_place_rows(engine_context *c);
 /* context_create.c: creates plan and working memory for c->options; replaces the old ones. */
 pi_status context_build(engine_context *c, pi_error *err);

@@ -3,7 +3,7 @@
  *
  * With a memory budget and neurons that are read when they are selected, this memory has rows for
  * ubatches of FORM_FEW only. Prefill puts the rows of its tokens into memory of the pager
- * (paging_lent), which is a part of the neurons' cache at other times. */
+ * (paging_lent), which otherwise is part of the neuron cache. */
 #include "context.h"
 #include "mem.h"
 

@@ -147,8 +147,8 @@ typedef struct gpu_backend {
     /* Zeroed, aligned to a page. All devices of the backend reach it by the same address. */
     pi_status (*host_alloc)(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err);
     void (*host_free)(gpu_device *d, gpu_pinned *p); /* a zeroed one is fine */
-    /* With shared memory: the device address of n_bytes that the host has mapped, which kernels
-     * only read, without a copy. It counts like `alloc`; end it with `free`, before the memory is
+    /* With shared memory: *out is the device address of n_bytes that the host has mapped, without a
+     * copy; kernels only read them. It counts like `alloc`; call `free` before the memory is
      * unmapped. PI_ERR_UNSUPPORTED, PI_ERR_NOMEM, PI_ERR_DEVICE: copy the bytes instead. NULL:
      * never supported. */
     pi_status (*import)(gpu_device *d, const void *host, size_t n_bytes, const char *what,

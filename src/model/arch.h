@@ -49,7 +49,7 @@ typedef enum tensor_role {
      * residual streams, and its result is added to each of them with another weight. A projection
      * of all streams gives the weights. */
     ROLE_HYPER_ATTN, /* of the attention block: weights of the sum, then of the result; with
-                        hyper_rounds then those that mix the streams */
+                        hyper_rounds, then weights that mix the streams */
     ROLE_HYPER_ATTN_BASE,
     ROLE_HYPER_ATTN_SCALE, /* one number for each of these parts */
     ROLE_HYPER_FFN,
@@ -94,8 +94,9 @@ typedef enum tensor_role {
     ROLE_ATTN_Q_NORM_BIAS, /* of norms over all heads */
     ROLE_ATTN_K_NORM,
     ROLE_ATTN_K_NORM_BIAS,
-    /* Compressed keys (DeepSeek-V4): a row for every `ratio` positions, the sum of their products
-     * with KV, weighted by a softmax, per element, of their products with GATE plus POS. */
+    /* Compressed keys (DeepSeek-V4): one row for `ratio` positions, a weighted sum of the products
+     * of these positions with KV. The weights are a softmax over the positions, per element, of
+     * their products with GATE plus POS. */
     ROLE_COMPRESS_KV,
     ROLE_COMPRESS_GATE,
     ROLE_COMPRESS_POS, /* a row for each of the positions */
@@ -380,7 +381,7 @@ enum {
     TENSOR_UNUSED = 32768,     /* may be in files, but is not used, as in llama.cpp */
     TENSOR_IF_FITS = 65536, /* in files where the shape is another, the name is of another role */
     TENSOR_COMPRESSED = 262144, /* only in layers with compressed keys */
-    TENSOR_STACKED = 524288,    /* files may have the matrices one after the other, as one */
+    TENSOR_STACKED = 524288,    /* files may store the matrices stacked as one */
     TENSOR_SPARSE = 512         /* written by `prepare` or part of a PWRI file: a predictor, a
                                    measurement, or another form of a matrix of the network */
 };

@@ -628,8 +628,8 @@ static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp)
         hp->index_norm_eps = read_float(r, "attention.layer_norm_epsilon", 1e-6, -1e-30, 1);
 }
 
-/* The number of positions of each layer's compressed keys. Those of 4 positions overlap, and an
- * index selects the ones that a token attends to. */
+/* Reads each layer's number of positions per compressed key. Keys of 4 positions overlap, and an
+ * index selects those that a token attends to. */
 static void read_ratios(key_reader *r, const model_hparams *hp, model_layer_hparams *layers) {
     enum { SELECTED = 4, LARGEST = 1 << (MODEL_RATIOS - 1) };
     static const char suffix[] = "attention.compress_ratios";
@@ -905,8 +905,8 @@ static void check_indexer(key_reader *r, const model_hparams *hp,
                 gguf_path(r->file), hp->n_index_head, layers[i].n_head_kv);
 }
 
-/* Files of DeepSeek-V4 may have the number of layers that draft without these layers; block_count
- * then does not include them. */
+/* Files of DeepSeek-V4 may give a number of draft layers but not contain them; block_count then
+ * does not include them. */
 static bool has_draft_layers(const gguf_file *f, const arch_row *arch, const model_hparams *hp) {
     char name[GGUF_MAX_NAME];
     if (!arch_tensor_of(arch, ROLE_COMPRESS_KV)) return true;
@@ -957,7 +957,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
     hp->index_rope = arch->index_rope != ROPE_NONE ? arch->index_rope : hp->rope;
     hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
     double base = (double)hp->rope_freq_base;
-    if (hp->joint_kv) /* of layers with compressed keys, which alone are scaled */
+    if (hp->joint_kv) /* of layers with compressed keys; only they are scaled */
         hp->rope_freq_base = read_float(&r, "attention.compress_rope_freq_base", (double)NAN, 0,
                                         1e12);
     /* NTK-aware scaling: the slowest pair rotates at 1/alpha of its frequency */

@@ -67,10 +67,10 @@ typedef struct model_hparams {
     bool hyper;            /* the streams have hyper-connections */
     float hyper_eps;       /* added to their weights */
     float hyper_magnitude; /* of the weights of results */
-    int32_t hyper_rounds;  /* streams are mixed with weights that are normed so often, by rows and
-                              columns (Sinkhorn); 0: each stream keeps its value */
-    /* Keys that are also the values, of one head. Attention reads those of the window, and
-     * compressed keys of all earlier positions. Groups of heads have matrices for their results. */
+    int32_t hyper_rounds;  /* how often the weights that mix streams are normed by rows and columns
+                              (Sinkhorn); 0: each stream keeps its value */
+    /* One head, whose keys are also the values. Attention reads the keys of the window, and
+     * compressed keys of all earlier positions. Each group of heads projects its results. */
     bool joint_kv;
     int32_t n_out_group, n_out_rank;
     int32_t past_period;  /* attention over earlier residuals: stream 0 is the residual stream,
@@ -327,8 +327,8 @@ typedef struct model {
 static inline int64_t model_conv_state(const model_hparams *hp, const model_layer_hparams *l) {
     return l->mixers & MIXER_RECURRENT ? (int64_t)(hp->n_taps - 1) * hp->n_conv : 0;
 }
-/* Parts of the keys that are being compressed, of n elements: of this one, and where keys overlap
- * of the next. Of each element the softmax state is kept: maximum, sum of weights, weighted sum. */
+/* Floats of the state of incomplete compressed keys of n elements: the current key and, if keys
+ * overlap, the next one. Per element: maximum, sum of weights, weighted sum. */
 static inline int64_t model_compress_state(const model_layer_hparams *l, int64_t n) {
     return 3 * (l->overlaps ? 2 : 1) * n;
 }

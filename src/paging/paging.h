@@ -32,7 +32,7 @@ typedef struct paging_sizes {
     uint64_t cached;   /* bytes of all experts and neurons that go through the cache */
     uint64_t needed;   /* the least budget for weights */
     uint64_t beside;   /* other memory of the context */
-    uint64_t lent;     /* separate memory of paging_lent: the cache has none to lend */
+    uint64_t lent;     /* separate memory of paging_lent, if the cache can lend none */
 } paging_sizes;
 
 /* Reads from the drive, and cache hits, since the context was created. */
@@ -63,8 +63,8 @@ const model *paging_model(const paging *g);
  * message names the least one, including the other memory of the context. */
 pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, uint64_t lent,
                      pi_error *err);
-/* Prefill's working buffers can be in memory that decode uses as a cache of neurons: `lent` bytes
- * at most. paging_lent: its address after paging_fit. */
+/* Whether prefill's working buffers can use memory of the neuron cache, at most `lent` bytes.
+ * paging_lent: the address of this memory, after paging_fit. */
 bool paging_lends(const paging *g, const plan *p);
 void *paging_lent(const paging *g);
 paging_sizes paging_get_sizes(const paging *g);
@@ -75,8 +75,8 @@ pi_status paging_measure(paging *g, size_t n_bytes, double seconds, double *rate
 
 /* ---- while a ubatch runs --------------------------------------------------------------------- */
 
-/* Before the steps, on the calling thread. many: FORM_MANY. lent: bytes of paging_lent in use until
- * the next call with fewer; the bytes keep their values meanwhile. */
+/* Before the steps, on the calling thread. many: FORM_MANY. lent: bytes of paging_lent in use. They
+ * keep their values until a call with a smaller `lent`. */
 void paging_begin(paging *g, bool many, const int32_t *tokens, int n_tokens, size_t lent);
 /* On any thread: the row of the ubatch's k-th token in a table of embeddings. */
 const void *paging_row(const paging *g, tensor_role role, int32_t token, int64_t k);

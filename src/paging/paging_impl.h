@@ -130,7 +130,7 @@ void paging_experts_count(const paging_experts *x, paging_counts *out);
 
 /* paging_neurons.c: layers with bundles. Whether a step's matrices belong to such a layer. */
 bool paging_is_bundled(const paging *g, const plan_step *s);
-/* Selected neurons of a layer are read one by one. */
+/* Whether the selected neurons of a layer are read one by one. */
 bool paging_neurons_picks(const paging *g, const plan *p, int layer);
 pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err);
 void paging_neurons_destroy(paging_neurons *x);

@@ -10,17 +10,17 @@
  * (prefill, modes without a predictor) they are streamed into a stage while the
  * previous layer is computed, so that the step finds a whole matrix. Selected
  * neurons that are neither in the hot prefix nor in the cache are read into
- * slots, and the list of selected rows names the rows of the slots: kernels
- * see no difference. The first slots use the memory of the stages and, after
- * them, of the working buffers of prefill, so prefill empties these slots.
+ * slots. The list of selected rows gives the rows of these slots, so kernels
+ * see no difference. The first slots use the memory of the stages, the next
+ * ones that of the working buffers of prefill, so prefill empties these slots.
  *
  * Every neuron, in memory or not, has a usage: its uses, halved every HALF_LIFE
  * ubatches. It starts at the value that corresponds to its calibration
  * frequency. A clock hand (Corbato 1968) moves round the slots and evicts the
  * next neuron whose usage is below a floor and that the current step does not
  * use. The floor adapts so that the hand passes about PASSED slots per
- * eviction: the passed slots keep neurons that are selected again, the others
- * hold neurons selected once. */
+ * eviction: the passed slots keep neurons that are selected again. The other
+ * slots hold neurons that were selected once. */
 #include <math.h>
 #include <string.h>
 
@@ -75,8 +75,8 @@ typedef struct neuron_class {
     int64_t lent_from, lent_to;            /* slots that working buffers use now */
     neuron_slot *slots;
     int64_t hand;
-    int64_t gap; /* neurons between two others that are worth reading; -1: reads
-                    are not joined */
+    int64_t gap; /* most neurons in a gap that a joined read spans; -1: reads are
+                    not joined */
     float floor; /* usage below which a neuron is evicted */
 } neuron_class;
 
@@ -86,8 +86,8 @@ struct paging_neurons {
     neuron_class *classes;
     paging_stream tails;
     paging_unit *units;
-    /* Memory that prefill's buffers borrow after the stages of a class. With all neurons of the
-     * class in memory, separate memory. */
+    /* Memory that prefill's buffers borrow: after the stages of a class, or separate memory if all
+     * neurons of the class are in memory. */
     int lender;  /* size class; -1: none */
     size_t lent; /* bytes */
     uint8_t *lent_at;
@@ -626,13 +626,13 @@ typedef struct fetch_list {
     int64_t end; /* after the last neuron; -1: none */
 } fetch_list;
 
-/* With the lock held: reads over the neurons before `to`. Those that are used
- * often get a slot; the others are dropped. */
+/* With the lock held: requests the gap, neurons [f->end, to). Neurons that are
+ * used often get a slot; the others are dropped. */
 static void fetch_gap(fetch_list *f, int64_t to) {
     const paging_neurons *x = f->g->neurons;
     const neuron_layer *l = &x->layers[f->layer];
     const neuron_class *s = &x->classes[l->size];
-    int64_t dropped = -1; /* first neuron of those dropped at the end */
+    int64_t dropped = -1; /* the previous neuron if it was dropped, else -1 */
     for (int64_t i = f->end; i < to; i++) {
         drive_request *r = &f->requests[f->n];
         bool stays = l->slot[i] < 0 && l->usage[i] >= s->floor;
@@ -651,8 +651,8 @@ static void fetch_gap(fetch_list *f, int64_t to) {
     }
 }
 
-/* With the lock held: requests a neuron, in one read with the last one if that
- * costs less. Returns its slot. */
+/* With the lock held: requests a neuron, joined with the previous one if the gap
+ * is small. Returns its slot. */
 static int64_t fetch_next(fetch_list *f, int32_t neuron) {
     const paging_neurons *x = f->g->neurons;
     const neuron_class *s = &x->classes[x->layers[f->layer].size];
@@ -793,7 +793,7 @@ static void judge(const paging *g, neuron_layer *l, int layer) {
     l->late = false;
 }
 
-/* Drops a view of shared memory: a page that is resident at two addresses counts twice. */
+/* Drops a view of shared memory, because a page mapped twice counts twice as resident. */
 static void drop_view(uint8_t *at, size_t n_bytes) {
     if (n_bytes > 0) os_memory_forget(at, n_bytes);
 }

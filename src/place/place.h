@@ -57,8 +57,9 @@ typedef struct place_machine {
 int place_machine_count(void);
 place_machine place_machine_at(int i);
 bool place_machine_find(const char *name, place_machine *out);
-/* How a kernel of a program follows the previous one: after it has ended; blocks already waiting
- * (programmatic launch, sm_90 and later); by AMD's command processor; after a barrier of Vulkan. */
+/* How a kernel of a program follows the previous one: after it has ended; with blocks that already
+ * wait (programmatic launch, sm_90 and later); by AMD's command processor; after a Vulkan barrier.
+ */
 typedef enum place_launch {
     PLACE_LAUNCH_GRAPH,
     PLACE_LAUNCH_OVERLAP,

@@ -15,8 +15,8 @@ static const double GPU_STREAM = 0.80, GPU_GATHER = 0.72, CPU_STREAM = 0.85, CPU
 /* Seconds per kernel of a recorded graph beyond the time of its bytes, by place_launch. The first
  * loads of a kernel arrive 1 microsecond after it has begun. A kernel begins 1.3 after the previous
  * kernel has ended; with programmatic launch its blocks are on the multiprocessors already, and
- * learn of the end within 0.4; AMD's command processor takes 3. With Vulkan a barrier also writes
- * the caches back: 4, an assumption that no card has confirmed. */
+ * learn of the end within 0.4; AMD's command processor takes 3. With Vulkan it takes
+ * 4, because a barrier also writes the caches back: an assumption that no card has confirmed. */
 static const double GPU_STEP[] = {[PLACE_LAUNCH_GRAPH] = 2.3e-6,
                                   [PLACE_LAUNCH_OVERLAP] = 1.4e-6,
                                   [PLACE_LAUNCH_AMD] = 4e-6,
@@ -28,8 +28,8 @@ static const double CPU_STEP = 1e-6;
  * count as the layer's norms, which they also compute. Bytes cross PCIe 4.0 x16 at 20 GB/s, and one
  * core copies them at 30 GB/s. */
 static const double SYNC = 6.1e-6, BUS_GBPS = 12;
-/* With Vulkan the host waits for a submission and makes the next one: an assumption; it is timed
- * when a context is created. */
+/* With Vulkan the host waits for one submission and then submits the next. The time is assumed; a
+ * context measures it when it is created. */
 static const double VULKAN_SYNC = 60e-6;
 #define MIB         ((uint64_t)1 << 20)
 #define GIB         ((uint64_t)1 << 30)
@@ -71,7 +71,7 @@ static const described machines[] = {
     {"arc-b580-ddr5", 456, DDR5, 12, PLACE_LAUNCH_VULKAN, 0}, /* GDDR6, 192 bits at 19 Gbit/s */
     {"rx-6800-ddr4", 512, DDR4, 16, PLACE_LAUNCH_VULKAN, 0},  /* GDDR6, 256 bits at 16 Gbit/s */
     {"gtx-1080-ddr4", 320, DDR4, 8, PLACE_LAUNCH_VULKAN, 0},  /* GDDR5X, 256 bits at 10 Gbit/s */
-    /* Drivers give a GPU in the processor half of the memory. */
+    /* Drivers give an integrated GPU half of the memory. */
     {"iris-xe", LPDDR4X, LPDDR4X, 8, PLACE_LAUNCH_VULKAN, 16},
     {"steam-deck", LPDDR5, LPDDR5, 8, PLACE_LAUNCH_VULKAN, 16},
     {"h200-server", 4800, SERVER, 140, PLACE_LAUNCH_OVERLAP, 768}, /* HBM3e */

@@ -51,7 +51,7 @@ static double bundle_reads(const model_layer *l, int64_t n_expert) {
            ceil(n_down / PLACE_DRIVE_LONG);
 }
 
-/* Reads of a group: one for a bundle of neurons (a bound: the engine joins reads of neighbours);
+/* Reads of a group: one for a bundle of neurons (at most: the engine joins reads of neighbours);
  * one per matrix of an expert (two if bundled), in pieces. */
 static double reads_of(const model *m, const place_layer *l, int layer) {
     static const tensor_role roles[] = {ROLE_EXPERT_GATE_UP, ROLE_EXPERT_GATE, ROLE_EXPERT_UP,

@@ -174,7 +174,7 @@ static pi_status size_kv(const model *m, int i, const place_use *use, place_laye
             "head size %d is not a multiple of the KV cache type's block: place: use f16 or f32",
             l->head_dim);
     size_t all;
-    if (!size_mul(kv_layer_bytes(&kv, 1), (size_t)use->n_ctx, &all)) /* not below the sum */
+    if (!size_mul(kv_layer_bytes(&kv, 1), (size_t)use->n_ctx, &all)) /* at least the exact size */
         return error_set(err, PI_ERR_RANGE,
                          "KV cache too large: %lld positions: use a smaller context",
                          (long long)use->n_ctx);

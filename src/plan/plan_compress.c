@@ -1,14 +1,15 @@
-/* plan_compress.c: attention with compressed keys (DeepSeek-V4). Keys are also the values, of one
- * head. A token attends to the last `window` positions, and to compressed keys, each of
- * `ratio` positions; where these are many, to those that an index selects. A compressed key is a
- * sum over its positions, with weights that are a softmax for every element. Attention's result is
- * rotated back by the token's own position, and groups of heads are projected together:
+/* plan_compress.c: attention with compressed keys (DeepSeek-V4). There is one KV
+ * head, whose keys are also the values. A token attends to the last `window` positions, and to
+ * compressed keys, each of `ratio` positions; if there are many, only to those that an index
+ * selects. A compressed key is a weighted sum over its positions; the weights of each element are a
+ * softmax. Attention's result is rotated back by the token's own position; then each group of heads
+ * is projected together:
  *
  *   matmul q_a,kv -> [matmul parts of keys] -> norm -> matmul q_b -> [compress -> index]
  *   -> rope_store -> attention -> rope_back -> heads out_a -> quantize -> matmul out
  *
- * The parts of a key that is not complete are in the session's state, like those of recurrent
- * layers. */
+ * The parts of an incomplete key are in the session's state, like the states of recurrent layers.
+ */
 #include "plan_impl.h"
 
 enum { KEYS, INDEX, KINDS };
@@ -45,7 +46,7 @@ static args_compress describe(plan *p, int layer) {
     return a;
 }
 
-/* The parts of keys, which read the quantized Y, and their completion. */
+/* Adds steps that compute parts of keys from the quantized Y, and complete the keys. */
 static void add_parts(plan *p, int layer, const args_compress *a) {
     plan_side side = p->splits[layer].primary;
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);

@@ -72,16 +72,16 @@ void plan_add_index_inputs(plan *p, int layer);
 void plan_add_positions(plan *p, int layer);
 /* Sparse attention by bounds of keys: from Q and the cache to the blocks that attention reads. */
 void plan_add_bounds(plan *p, int layer, int64_t q_stride);
-/* The matrices of n heads, or groups of heads, that lie one after the other. */
+/* The matrices of n heads, or groups of heads, stored one after the other. */
 args_heads *plan_add_heads(plan *p, int layer, plan_buffer in, tensor_role role, plan_buffer out,
                            int n);
 /* Queries and index queries from their latent vector. */
 void plan_add_latent_queries(plan *p, int layer);
-/* Compressed keys (plan_compress.c): from the quantized Y to queries and keys; attention's result,
- * rotated back, by groups of heads. */
+/* Compressed keys (plan_compress.c): from the quantized Y to queries and keys; then attention's
+ * result is rotated back and projected by groups of heads. */
 void plan_add_compressed(plan *p, int layer);
 void plan_add_groups(plan *p, int layer);
-/* The compressed keys that a token attends to. */
+/* Selects the compressed keys that a token attends to. */
 void plan_add_selected_keys(plan *p, int layer);
 /* MLA: from the normed input to attention's input, and from attention's result to values. */
 void plan_add_latents(plan *p, int layer);

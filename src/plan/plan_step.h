@@ -315,10 +315,10 @@ typedef struct args_mix {
     const float *scale;        /* OP_CORRECT: [n_embd], multiplies Y */
 } args_mix;
 
-/* Hyper-connections: a stream's weight is factor * sigmoid(scale[0] x + base) + eps, x its number
- * in BUF_HYPER: OP_HYPER_IN the first n_stream numbers, OP_HYPER_OUT the next n_stream. Where it
- * mixes streams, the n_stream^2 numbers after these are weights of streams, [from][to], with
- * scale[1] and the rest of the base. */
+/* Hyper-connections: a stream's weight is factor * sigmoid(scale[0] x + base) + eps, where x is its
+ * number in BUF_HYPER. OP_HYPER_IN reads the first n_stream numbers, OP_HYPER_OUT the next
+ * n_stream. If OP_HYPER_OUT mixes streams, the n_stream^2 numbers after these, with scale[1] and
+ * the rest of the base, give the mixing weights [from][to]. */
 typedef struct args_hyper {
     const float *base;  /* [n_stream]; mixing: [n_stream + n_stream^2] */
     const float *scale; /* [1]; mixing: [2] */
@@ -382,8 +382,8 @@ typedef struct args_latent_store {
  * each, then those of an index key. */
 typedef struct args_compress {
     int32_t ratio; /* positions per key */
-    int n_parts;   /* 2: a key is the sum over its own positions, with part 1, and over those of
-                      the key before it, with part 0 */
+    int n_parts;   /* 2: a key is a sum over its own positions (part 1) and over those of the key
+                      before it (part 0) */
     rope_set set;
     bool neox;
     struct plan_compressed {
@@ -401,8 +401,8 @@ typedef struct args_attention {
     bool both_ways;   /* a token also attends to those after it, at most window / 2 away */
     bool chunks;      /* `window` is a fixed range of positions */
     bool latent;      /* values are the keys: MLA, compressed keys */
-    int32_t ratio;    /* positions per compressed key, which a token also attends to, in layers with
-                         `blocks` to the selected ones; 0: there are none */
+    int32_t ratio;    /* positions per compressed key; a token also attends to these keys, with
+                         `blocks` only to the selected ones; 0: there are none */
     bool temperature; /* scores grow with the position (model_hparams) */
     bool gated; /* only on the GPU: the result is multiplied by the sigmoid of BUF_ATTN_GATE, or of
                    the gates after Q's heads if q_stride is longer than a head */

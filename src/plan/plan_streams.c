@@ -20,8 +20,8 @@
  *
  *   norm -> matmul fn -> hyper_in -> [the block, without x +=] -> hyper_out
  *
- * DeepSeek-V4 also mixes the streams there, with a matrix of weights that rows and columns of
- * nearly unit sum (Xie et al. 2025, arXiv 2512.24880).
+ * DeepSeek-V4 also mixes the streams in hyper_out, with a matrix of weights whose rows and columns
+ * each sum to nearly 1 (Xie et al. 2025, arXiv 2512.24880).
  *
  * With attention over earlier residuals (Kimi K3) stream 0 is the residual stream. In every
  * past_period-th layer it is copied to the next stream and begins anew with the attention block's

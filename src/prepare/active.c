@@ -133,8 +133,8 @@ static int count_bits(uint64_t x) {
     return (int)(x * 0x0101010101010101u >> 56);
 }
 
-/* A greedy path: the next neuron is the one that most often fires together with the last one (the
- * hotter one of several). bits: tokens for which a neuron fired [n_neurons][n_words]. */
+/* A greedy path: the next neuron is the one that most often fires together with the last one (if
+ * several do, the hottest). bits: tokens for which a neuron fired [n_neurons][n_words]. */
 static void chain_class(const uint64_t *bits, size_t n_words, int32_t *order, int64_t n) {
     for (int64_t i = 0; i + 2 < n; i++) {
         const uint64_t *last = bits + (size_t)order[i] * n_words;

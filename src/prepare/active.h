@@ -30,9 +30,9 @@ pi_status active_add(active_set *a, const float *hidden, const float *down_norm,
 void active_frequencies(const active_set *a, float *freq);
 /* order[i] = index of the i-th hottest neuron; ties by index. NaN counts as 0. */
 pi_status neuron_order(const float *freq, int64_t n, int32_t *order, pi_error *err);
-/* Reorders neurons of similar frequency so that those that fire together are neighbours, for reads
- * of several bundles at once. order: of neuron_order; freq: of order[i], which becomes the mean of
- * the similar ones. PI_ERR_NOMEM: both unchanged. */
+/* Reorders neurons of similar frequency so that neurons that fire together are neighbours: one read
+ * then brings several of their bundles. order: from neuron_order. freq[i]: the frequency of neuron
+ * order[i]; becomes the mean of the neurons of similar frequency. PI_ERR_NOMEM: both unchanged. */
 pi_status active_chain(const active_set *a, int32_t *order, float *freq, pi_error *err);
 /* Renumbers all neurons: neuron order[i] becomes neuron i. PI_ERR_NOMEM. */
 pi_status active_permute(active_set *a, const int32_t *order, pi_error *err);

@@ -1,5 +1,5 @@
-/* encoder.h: the context of a model that is an encoder, or that ranks or projects texts. Its texts
- * need no slots: the thread of the request computes a text. */
+/* encoder.h: the context of a model that is an encoder, or that ranks or projects texts. It
+ * needs no slots: the thread of a request computes the texts. */
 #ifndef SERVER_ENCODER_H
 #define SERVER_ENCODER_H
 
@@ -8,8 +8,8 @@
 
 typedef struct encoder encoder;
 
-/* *out is NULL if the model is none of these. Errors of pi_context_create; PI_ERR_UNSUPPORTED: a
- * pooling that the model has no classifier for. */
+/* *out is NULL if the model is none of these. Errors of pi_context_create; PI_ERR_UNSUPPORTED:
+ * the pooling needs a classifier, and the model has none. */
 pi_status encoder_create(const served_options *options, encoder **out, pi_error *err);
 /* PI_POOLING_RANK: texts have scores, no vectors. */
 pi_pooling encoder_pooling(const encoder *e);

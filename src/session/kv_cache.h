@@ -3,8 +3,8 @@
  * cache is always full-length, so any prefix can be kept: rewinding only changes the length. With
  * MLA a layer has one head whose keys are also the values. A layer that reads the cache of an
  * earlier layer has no cache. With sparse attention a layer has one more head, the index: the keys
- * that select blocks of positions. Compressed keys, and then the index, have a row for several
- * positions. */
+ * that select blocks of positions. In layers with compressed keys, these
+ * and the index have one row for several positions. */
 #ifndef SESSION_KV_CACHE_H
 #define SESSION_KV_CACHE_H
 
@@ -109,7 +109,7 @@ pi_status kv_cache_create(kv_cache *kv, const plan *p, quant_type type_k, quant_
                           int64_t n_ctx, pi_error *err);
 void kv_cache_free(kv_cache *kv); /* accepts a zeroed cache */
 
-/* row: the position, in parts with a row for each. */
+/* row: the position in parts with one row per position. */
 static inline uint8_t *kv_cache_row(const kv_cache *kv, int layer, kv_part part, int head,
                                     int64_t row) {
     const kv_layer *l = &kv->layers[layer];

@@ -17,8 +17,8 @@
 
 struct engine_context; /* opaque in src/session */
 
-/* Rows [first, first + n) of one part of a layer's cache: positions, in parts with a row for
- * each. */
+/* Rows [first, first + n) of one part of a layer's cache. In parts with one row per position, rows
+ * are positions. */
 typedef struct kv_range {
     int layer;
     kv_part part;

@@ -212,7 +212,7 @@ typedef struct positions {
     int64_t first, n;
 } positions;
 
-/* Zeros in the room for rows that these positions do not have. */
+/* Writes zeros where the room has more rows than these positions. */
 static pi_status fill_room(payload *p, const kv_layer *l, kv_part part, positions at,
                            pi_error *err) {
     static const uint8_t zeros[64] = {0};

@@ -15,9 +15,9 @@
  *         56      8  hash of the 56 bytes above
  *         64    4 n  token ids, int32
  *     64+4 n    b n  cache: for every layer, for every KV head: keys [n][row_k], values [n][row_v];
- *                    in sparse attention then its index [n][row]. Compressed keys and
- *                    their index have a row for every `ratio` tokens: [n / ratio + 1][row], the
- *                    last row zeros; b does not count these
+ *                    with sparse attention, then its index [n][row]. Compressed keys and
+ *                    their index have a row for every `ratio` tokens: [n / ratio + 1][row]; the
+ *                    last row is zeros; b does not count these rows
  *                    the state of recurrent layers after n tokens, float32; other models have none
  *
  * The hashes detect damage, not forgery: a forged file can put any numbers into the cache, which

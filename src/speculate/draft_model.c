@@ -134,8 +134,8 @@ static pi_status catch_up(draft_model *m, draft_job *j, int32_t budget, pi_input
 }
 
 /* Collects the input of a head, which includes features: `features` has room for `budget` of them.
- * If the session has no features of the tokens that follow, the head starts again at the first
- * token that has some; n_tokens 0: nothing can be evaluated. */
+ * If the session lacks features of the next tokens, the head starts again at the first token that
+ * has features. in->n_tokens 0: nothing can be evaluated. */
 static pi_status catch_up_head(draft_model *m, draft_job *j, int32_t budget, float *features,
                                pi_input *in, pi_error *err) {
     draft_text *t = &m->texts[j->text];

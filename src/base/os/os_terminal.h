@@ -19,12 +19,12 @@ int os_stdin_get(void);
 /* Turns line ends in text[n] that was read from standard input into LF; returns the new length.
  * Shells of Windows write CR and LF. */
 size_t os_stdin_lines(char *text, size_t n);
-/* Keys of standard input, one by one and without echo; Ctrl-C is a key, not a signal. False:
- * standard input is no console, or the system has none: on other systems libedit reads keys. */
+/* Starts reading standard input key by key, without echo; Ctrl-C is a key, not a signal. False:
+ * standard input is not a console of Windows. On other systems libedit reads keys. */
 bool os_keys_begin(void);
 void os_keys_end(void);
-/* Waits for the next key: a code point, where Ctrl and a letter are 1 to 26, or one of these.
- * Negative: no more. Only after os_keys_begin. */
+/* Waits for the next key: a code point (Ctrl and a letter: 1 to 26) or one of these. Negative: no
+ * more keys. Only after os_keys_begin. */
 enum {
     OS_KEY_LEFT = 0x110000, /* after the last code point */
     OS_KEY_RIGHT,

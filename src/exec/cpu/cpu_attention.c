@@ -224,8 +224,9 @@ static void attend_together(const cpu_exec *c, thread_scratch *ts, cpu_attn *arg
     if (n > 0) c->kernels.attention(args);
 }
 
-/* Entries [k0, k1) of a list of rows, or without one these rows: copies them together, LATENT_BLOCK
- * at a time, because single calls of the kernel would cost more than the copies. */
+/* Attends to entries [k0, k1) of a list of rows; without a list, to rows [k0, k1). Copies
+ * LATENT_BLOCK rows into one block, because a kernel call per row would cost more than the copies.
+ */
 static void attend_listed(const cpu_exec *c, thread_scratch *ts, cpu_attn *args,
                           const int32_t *list, int64_t k0, int64_t k1) {
     const uint8_t *rows = args->k;
@@ -250,7 +251,7 @@ static const int32_t *list_of(const attn_layer *a, const attn_task *t) {
     return all ? NULL : cpu_exec_block_list(t->item, t->token0);
 }
 
-/* Compressed keys, then positions of the window. */
+/* Attends to compressed keys, then to positions of the window. */
 static void attend_compressed(const cpu_exec *c, const attn_layer *a, const attn_task *t,
                               thread_scratch *ts, cpu_attn *args) {
     const kv_cache *kv = &t->item->session->kv;

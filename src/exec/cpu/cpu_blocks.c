@@ -3,11 +3,11 @@
  * A block's score is the highest product of a head's index query and the index keys of the block's
  * positions (MiniMax-M3). In compressed attention blocks are single positions, and a position's
  * score is the sum over the heads of a weight times the positive part of the product (DSA;
- * DeepSeek-V3.2); so are compressed keys with theirs (DeepSeek-V4). Sessions keep the scores of a
- * ubatch (block_scores); layers that share a selection find them there. A first phase computes all
- * scores: a task is a few tokens and a range of blocks. A second phase chooses the best blocks: a
- * task is a token and a choice (n_index_choice). Tokens that attend to all blocks have no scores.
- */
+ * DeepSeek-V3.2). Compressed keys are scored in the same way, by their index keys (DeepSeek-V4).
+ * Sessions keep the scores of a ubatch (block_scores); layers that share a selection find them
+ * there. A first phase computes all scores: a task is a few tokens and a range of blocks. A second
+ * phase chooses the best blocks: a task is a token and a choice (n_index_choice). Tokens that
+ * attend to all blocks have no scores. */
 #include <math.h>
 #include <string.h>
 
@@ -123,7 +123,7 @@ static int load_queries(const cpu_exec *c, const ubatch_item *item, int first, i
 }
 
 /* The scores of positions, or compressed keys, [p0, p1) for tokens [first, end). Index keys are the
- * rows of a matrix, and the queries in the thread's scratch memory its input. A common factor would
+ * rows of a matrix; its input are the queries in the thread's scratch memory. A common factor would
  * not change the order of the scores and is left out. */
 static void score_positions(const cpu_exec *c, const plan_step *s, const plan_blocks *b,
                             const ubatch_item *item, int first, int end, int64_t p0, int64_t p1,

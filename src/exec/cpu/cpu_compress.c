@@ -1,7 +1,7 @@
 /* cpu_compress.c: steps of attention with compressed keys (plan_compress.c). Each element of a key
- * is a softmax over positions, whose state (maximum, sum of weights, weighted sum) grows by a token
- * at a time: a session keeps the states of the key that is not complete, and where keys overlap
- * those of the next one, to which the same tokens contribute. */
+ * is a softmax-weighted sum over positions. Its state (maximum, sum of weights, weighted sum) is
+ * updated token by token. A session keeps the states of the incomplete key and, if keys overlap,
+ * those of the next key, to which the same tokens contribute. */
 #include <math.h>
 #include <string.h>
 
@@ -81,7 +81,8 @@ static void run_piece(cpu_exec *c, const piece *k) {
     move_state(k, parts, NULL, k->item->state_to);
 }
 
-/* A completed key turns by the position of its first token: by that of its last one, and back. */
+/* Rotates a completed key by the position of its first token: by the position of its last token,
+ * then back by the difference. */
 static void store_key(cpu_exec *c, const plan_step *s, const args_compress *a, int kind,
                       int64_t row, const float *back) {
     const model_hparams *hp = &c->model->hp;

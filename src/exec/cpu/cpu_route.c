@@ -3,9 +3,9 @@
  * Probabilities are the softmax, the sigmoid or the root of the softplus of the router's scores. A
  * token uses the n_used experts with the highest probability plus selection bias; if there are
  * groups, only experts of the best groups, where a group's score is the sum of its two best experts
- * (DeepSeek-V3, arXiv 2412.19437). In some layers of DeepSeek-V4 a table has the experts of each
- * token of the vocabulary. Weights are the probabilities without that bias. With expert_slack,
- * experts in memory may replace others. */
+ * (DeepSeek-V3, arXiv 2412.19437). In some layers of DeepSeek-V4 a table gives the experts of
+ * each token of the vocabulary. Weights are the probabilities without the selection bias. With
+ * expert_slack, experts in memory may replace others. */
 #include <math.h>
 #include <string.h>
 

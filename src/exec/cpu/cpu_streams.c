@@ -58,8 +58,8 @@ static void coefficients(const cpu_exec *c, const args_mix *a, int64_t row, int 
     }
 }
 
-/* stream_a = sum_b w_ab stream_b, and with `adds` plus its value, piece by piece. w_ab is at
- * w[a * n + b], or if `turned` at w[b * n + a]. */
+/* stream_a = sum_b w_ab stream_b, piece by piece; `adds`: plus the old stream_a. w_ab is
+ * w[a * n + b]; `turned`: w[b * n + a]. */
 static void mix(float *streams, int64_t n_embd, int n, const float *w, bool adds, bool turned) {
     enum { PIECE = 128 };
     float piece[MODEL_MAX_STREAMS][PIECE];

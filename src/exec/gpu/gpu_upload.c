@@ -159,8 +159,8 @@ static pi_status alloc_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out, 
     return status;
 }
 
-/* Where host and device share memory, rows of floats are used where the file is mapped, unless
- * neurons or experts move: that writes rows. False: they must be copied. */
+/* If host and device share memory, the device reads float rows from the mapped file. Not if neurons
+ * or experts move, because a move writes rows. False: the rows must be copied. */
 static bool import_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out) {
     int part;
     uint64_t offset;

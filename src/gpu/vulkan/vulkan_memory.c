@@ -1,6 +1,6 @@
 /* vulkan_memory.c: device memory and pinned memory. Drivers allow few allocations, some only 4,096:
  * so device memory is handed out from chunks, each with one buffer over all of it. A large piece
- * has a chunk to itself. Pinned memory has one chunk each, and so has imported memory. */
+ * has a chunk to itself. Each pinned or imported piece also has its own chunk. */
 #include <stdio.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ static void free_chunk(vulkan_slot *slot, vulkan_chunk *c) {
     slot->host->free(c);
 }
 
-/* A chunk of n_bytes, not yet in the list; of the memory at `host`, if that is not NULL. */
+/* Creates a chunk of n_bytes, not yet in the list. host_pages not NULL: imports that memory. */
 static VkResult make_chunk(vulkan_slot *slot, uint64_t n_bytes, bool pinned, void *host_pages,
                            vulkan_chunk **out) {
     const VkExternalMemoryHandleTypeFlagBits from_host =
@@ -253,7 +253,7 @@ void vulkan_free(gpu_device *d, void *p) {
     if (n_bytes) unreserve(d, n_bytes);
 }
 
-/* The pages that hold the bytes. The driver refuses what its GPU cannot map. */
+/* Imports the pages that hold the bytes. The driver refuses memory that its GPU cannot map. */
 pi_status vulkan_import(gpu_device *d, const void *host, size_t n_bytes, const char *what,
                         void **out, pi_error *err) {
     vulkan_slot *slot = d->slot;

@@ -184,7 +184,7 @@ void vulkan_op_expert_group(gpu_stream *s, const gpu_expert_group *a) {
     vulkan_dispatch(s, VULKAN_EXPERT_GROUP, (vulkan_variant){0}, &args, sizeof args, 1, 1, 1);
 }
 
-/* Over rows (by_rows): of floats, as matmul_t. */
+/* With by_rows, multiplies floats, as matmul_t does. */
 void vulkan_op_expert_matmul(gpu_stream *s, const gpu_expert_matmul *a) {
     const bool quantized = gpu_type_wants_q8(a->w.type) && !a->by_rows;
     const int64_t n_out = a->by_rows ? a->w.n_in : a->w.n_out;

@@ -153,7 +153,7 @@ void vulkan_op_matmul(gpu_stream *s, const gpu_matmul *a) {
                     (a->w.n_out + TILE - 1) / TILE, (a->in.n_cols + TILE - 1) / TILE, 1);
 }
 
-/* Of floats: the scales of the terms of a sum differ. */
+/* Multiplies floats, because the terms of a sum have different scales. */
 void vulkan_op_matmul_t(gpu_stream *s, const gpu_matmul *a) {
     assert(a->in.n_cols >= 1 && a->in.n_cols <= GPU_MAX_BATCH && a->in.ldx % 4 == 0);
     const vulkan_product_args args = product_args(a, NULL);

@@ -34,7 +34,7 @@ void vulkan_op_select(gpu_stream *s, const gpu_select *a) {
                     vulkan_groups(a->n, PER_GROUP), a->n_cols, 1);
 }
 
-/* Columns at a time: quantized ones are in shared memory, which has room for a long one. */
+/* Columns at a time: quantized columns are in shared memory, which has room for one long column. */
 static uint32_t predicted_cols(const gpu_predict *a) {
     const uint32_t cols = vulkan_cols(a->in.n_cols);
     const bool quantized = !a->signs && gpu_type_wants_q8(a->w.type);

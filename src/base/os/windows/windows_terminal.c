@@ -138,7 +138,7 @@ int os_stdin_get(void) {
 static DWORD mode_before_keys;
 static struct {
     int key;
-    unsigned left; /* events of a key that is held down may be one record */
+    unsigned left; /* one record may hold several events of a key that is held down */
 } repeated;
 
 bool os_keys_begin(void) {
@@ -290,8 +290,7 @@ bool os_standard_streams_open(void) {
         if (!open_stream(fd)) return false;
     (void)_setmode(_fileno(stdout), _O_BINARY);
     (void)_setmode(_fileno(stderr), _O_BINARY);
-    /* Without a buffer, the C library gives a console one byte at a time, also parts of characters.
-     */
+    /* Without a buffer, the C library writes single bytes to a console and so splits characters. */
     if (os_is_terminal(stdout)) (void)setvbuf(stdout, NULL, _IOFBF, BUFSIZ);
     prepare_console();
     return true;

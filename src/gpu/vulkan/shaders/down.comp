@@ -1,5 +1,5 @@
-// down.comp: the second half of an FFN whose down matrix has a row per neuron. A workgroup sums every 64th
-// row over 32 units; down_add.comp adds these parts in order.
+// down.comp: the second half of an FFN whose down matrix has a row per neuron. A workgroup sums 32
+// units of every 64th row; down_add.comp adds these partial sums in order.
 #version 460
 #include "vulkan.glsl"
 #include "formats.glsl"

@@ -1,6 +1,6 @@
-// down.glsl: sums of rows with factors, for matrices with one row per neuron. A workgroup has four groups of
-// 32 threads. A thread has the values of one unit of every row, a group every fourth item. The shader
-// defines before it
+// down.glsl: sums of rows with factors, for matrices with one row per neuron. A workgroup has four
+// groups of 32 threads. A thread sums one unit of each row; a group takes every fourth item. The
+// shader defines before it
 //     int row_of(int item);                  the item's row
 //     float factor_of(int item, int c);      of column c; rows whose factors are zero are not read
 //     void put(int i, int c, float v);       element i of the sum
@@ -40,7 +40,7 @@ void sum_rows(int stretch, int first, int step, int count, int c0, int n_cols) {
         }
         if (any == 0) continue;
         [[unroll]] for (int j = 0; j < AHEAD; j++)
-            if (!takes[j]) row[j] = any; // loaded once more, from the cache
+            if (!takes[j]) row[j] = any; // again a row that is read anyway: a cache hit
         if (IS_FLOAT) {
             vec4 low[AHEAD], high[AHEAD];
             [[unroll]] for (int j = 0; j < AHEAD; j++) load_floats(row[j], used, low[j], high[j]);

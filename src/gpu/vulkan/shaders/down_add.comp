@@ -1,5 +1,5 @@
-// down_add.comp: adds the 64 parts of down.comp, bias and y. A workgroup has 64 outputs; four threads add a
-// quarter of an output's parts each.
+// down_add.comp: adds the 64 parts of down.comp, bias and y. A workgroup computes 64 outputs. Four
+// threads share an output: each adds a quarter of its parts.
 #version 460
 #include "vulkan.glsl"
 

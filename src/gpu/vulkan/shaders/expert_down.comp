@@ -1,5 +1,5 @@
-// expert_down.comp: the second half of an expert whose down matrix has a row per neuron. A workgroup sums all
-// rows of a pair over 32 units.
+// expert_down.comp: the second half of an expert whose down matrix has a row per neuron. A
+// workgroup sums 32 units of all rows of a pair.
 #version 460
 #include "vulkan.glsl"
 #include "formats.glsl"

@@ -1,7 +1,8 @@
-// format_nibbles.glsl: Q4_0, Q4_1, Q5_0, Q5_1: 16 bytes per unit: byte k has elements k and k + 16. Then of
-// Q5 a word per unit: bit k is the fifth bit of element k. Then per unit half d, of Q4_1 and Q5_1 half d and
-// half m.
-// Bytes of 1 where the four lowest bits are set.
+// format_nibbles.glsl: Q4_0, Q4_1, Q5_0, Q5_1. A row begins with 16 bytes per unit: byte k has
+// elements k and k + 16. In Q5 a word per unit follows: bit k is the fifth bit of element k. At the
+// end each unit has half d; in Q4_1 and Q5_1 half d and half m.
+
+// Spreads the four lowest bits: byte k is 1 if bit k is set.
 uint spread_bits(uint bits) { return (bits & 15u) * 0x204081u & 0x01010101u; }
 
 unit NIBBLES_unit(uint64_t row, int n, int i, bool fifth, bool affine) {

@@ -1,13 +1,15 @@
-// format_q23_k.glsl: Q2_K and, with a third bit, Q3_K. Half a block is 128 values: byte l of its 32 bytes has
-// values l, l + 32, l + 64, l + 96. Two units share 16 bytes: one has values l and l + 32, the other l + 64
-// and l + 96. Then of Q2_K a byte per 16 values, scale and minimum in its nibbles, and half d and dmin per
-// block. Of Q3_K 32 bytes per block: bit j of byte l belongs to value 32 * j + l; and 14 bytes per block:
-// 16 scales of six bits and half d.
+// format_q23_k.glsl: Q2_K and, with a third bit, Q3_K. Half a block is 128 values: byte l of its 32
+// bytes has values l, l + 32, l + 64, l + 96. Two units share 16 bytes: one has values l and
+// l + 32, the other l + 64 and l + 96. In Q2_K two parts follow: a byte per 16 values, with scale
+// and minimum in its nibbles, and half d and dmin per block. In Q3_K two parts follow: 32 bytes per
+// block, where bit j of byte l belongs to value 32 * j + l, and 14 bytes per block: 16 scales of
+// six bits and half d.
 const int Q23_K_DISTANCE = 32;
 int Q23_K_first(int i) { return 128 * (i / 4) + 64 * (i % 2) + 16 * (i / 2 % 2); }
 
-// Scale j of a block of Q3_K: low nibbles of scales 0 to 7 and of 8 to 15 share bytes 0 to 7; its upper two
-// bits are at bit j / 4 * 2 of byte 8 + j % 4.
+// Scale j of a block of Q3_K. Byte j % 8 has its lower four bits, in the low nibble for scales 0 to
+// 7 and in the high nibble for scales 8 to 15. Its upper two bits begin at bit j / 4 * 2 of byte
+// 8 + j % 4.
 float Q3_K_scale(uint64_t scales, int j) {
     uint low = load_byte(scales + uint64_t(j % 8)) >> (j / 8 * 4) & 15u;
     uint high = load_byte(scales + uint64_t(8 + j % 4)) >> (j / 4 * 2) & 3u;

@@ -1,5 +1,5 @@
-// format_tables.glsl: IQ4_NL, IQ4_XS, MXFP4 and NVFP4: nibbles that are indices of a table; except in NVFP4
-// as in Q4_0.
+// format_tables.glsl: IQ4_NL, IQ4_XS, MXFP4 and NVFP4: nibbles are indices of a table. Their order
+// is that of Q4_0, except in NVFP4.
 
 // QUANT_IQ4_VALUES, QUANT_E2M1_VALUES: four signed bytes a word.
 const uint iq4_table[4] = uint[4](0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
@@ -59,8 +59,9 @@ float UE4M3_half(uint bits) {
     return float(8 + fraction) * float(1 << exponent) * (1.0 / 2048.0);
 }
 
-// Byte j of the eight of a group has elements j and j + 8. A byte per group behind the nibbles: d, without a
-// sign, an exponent of four bits and three more bits; halved, since the table has doubled values.
+// Byte j of a group's eight bytes has elements j and j + 8. Behind the nibbles each group has a
+// byte, d: four bits of exponent and three of mantissa, no sign. d is halved, because the table has
+// doubled values.
 unit NVFP4_unit(uint64_t row, int n, int i) {
     unit u;
     uvec4 w = load16(row + uint64_t(16 * i));

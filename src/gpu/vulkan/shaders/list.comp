@@ -1,11 +1,12 @@
-// list.comp: one workgroup writes the ascending list of the neurons below n_list that any column selected.
-// A thread has a word of the bitmaps' union; prefix sums give the places in the list.
+// list.comp: one workgroup writes the ascending list of the neurons below n_list that any column
+// selected. A thread reads one word of the union of the bitmaps; prefix sums give positions in the
+// list.
 #version 460
 #include "vulkan.glsl"
 
 PUSHED(vulkan_list_args)
 
-shared int listed[32]; // by a subgroup in this round
+shared int listed[32]; // by each subgroup in this round
 
 uint union_word(int w) {
     int left = a.n_list - 32 * w;
@@ -21,7 +22,7 @@ void main() {
         int w = base + int(gl_SubgroupID) * LANES + LANE;
         uint word = union_word(w);
         int n = bitCount(word), place = before + subgroupExclusiveAdd(n), all = subgroupAdd(n);
-        barrier(); // the counts before have been read
+        barrier(); // the previous counts have been read
         if (LANE == 0) listed[gl_SubgroupID] = all;
         barrier();
         for (int i = 0; i < int(gl_NumSubgroups); i++) {

@@ -1,4 +1,4 @@
-// pairs.glsl: what tiles of pairs of an expert (expert_group.comp) read.
+// pairs.glsl: inputs of the tiles of an expert's pairs (expert_group.comp).
 
 uvec4 my_tile; // expert, first pair of the list, number of pairs
 

@@ -1,14 +1,15 @@
-// predict.comp: a predictor: a workgroup computes the scores of 32 neurons, and so a word of each column's
-// bitmap, which it also writes to a message. WAY 0: rows of weights; quantized ones are multiplied with
-// the int8 form of the columns, which the workgroup makes in shared memory. PREDICT_SIGNS: rows of signs.
+// predict.comp: a predictor: a workgroup computes the scores of 32 neurons. They give one word of
+// each column's bitmap; the workgroup also writes it to a message. WAY 0: rows of weights;
+// quantized ones are multiplied with the int8 form of the columns, which the workgroup makes in
+// shared memory. PREDICT_SIGNS: rows of signs.
 #version 460
 #include "vulkan.glsl"
 #include "formats.glsl"
 
 PUSHED(vulkan_predict_args)
 
-// Columns of the int8 form: one of GPU_MAX_RANK elements, or COLS shorter ones. A column's address is
-// its offset.
+// Columns in the int8 form: one column of GPU_MAX_RANK elements, or COLS shorter ones. The offset
+// of a column is its address.
 const int MOST = (8192 + 8192 / 32 * 4 + 8192 / 16 * 4) / 4;
 shared uint q8_words[MOST];
 
@@ -27,7 +28,7 @@ int column_sum(uint64_t column, int n, int k) {
 
 const bool SIGNS = (WAY & PREDICT_SIGNS) != 0;
 
-shared uint words[4]; // of a column each
+shared uint words[4]; // one per column
 
 void quantize_columns(int c0) {
     for (int c = 0; c < int(COLS) && c0 + c < a.n_cols; c++) {
@@ -85,7 +86,7 @@ void main() {
     int n_words = (a.n_out + 31) / 32;
     bool sends = a.epoch != 0 && load_u64(a.epoch) != 0;
     for (int c0 = 0; c0 < a.n_cols; c0 += int(COLS)) {
-        barrier(); // the columns before have been read
+        barrier(); // the previous columns have been read
         if (t < 4) words[t] = 0;
         if (!SIGNS && !IS_FLOAT) quantize_columns(c0);
         barrier();

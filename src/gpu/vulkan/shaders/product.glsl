@@ -1,4 +1,5 @@
-// product.glsl: what tiles of matmul.comp and matmul_t.comp read and write: 64 columns from workgroup y.
+// product.glsl: inputs and outputs of the tiles of matmul.comp and matmul_t.comp. Workgroup y has
+// 64 columns.
 
 uint64_t weights() { return a.w; }
 

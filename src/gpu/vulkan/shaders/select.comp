@@ -1,4 +1,4 @@
-// select.comp: bitmaps of selected neurons from scores; a thread has a neuron.
+// select.comp: bitmaps of selected neurons from scores, one thread per neuron.
 #version 460
 #include "vulkan.glsl"
 
@@ -12,7 +12,7 @@ void main() {
         for (int base = 256 * int(gl_WorkGroupID.x); base < a.n;
              base += 256 * int(gl_NumWorkGroups.x)) {
             int i = base + t;
-            barrier(); // the words before have been read
+            barrier(); // the previous words have been read
             if (t < 8) words[t] = 0;
             barrier();
             if (i < a.n) {

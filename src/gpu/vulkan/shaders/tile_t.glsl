@@ -1,7 +1,7 @@
-// tile_t.glsl: a tile of a product over rows, y[c][j] = sum over r of x[c][r] W[r][j], for many columns: a
-// workgroup of 256 threads computes 64 outputs of 64 columns, a thread 4 outputs of 4 columns. 32 rows at a
-// time are in shared memory as floats: the scales of their terms differ. A tile's outputs are the values of
-// two units, or 64 floats. The shader defines before it
+// tile_t.glsl: a tile of a product over rows, y[c][j] = sum over r of x[c][r] W[r][j], for many
+// columns: a workgroup of 256 threads computes 64 outputs of 64 columns, a thread 4 outputs of 4
+// columns. Shared memory holds 32 rows at a time, as floats, because the scales of their terms
+// differ. A tile's outputs are the values of two units, or 64 floats. The shader defines before it
 //     uint64_t weights();                   address of row 0
 //     int column_of(int line);              the input's column for a line of the tile; < 0: none
 //     void put(int j, int line, float v);   a sum
@@ -12,7 +12,7 @@ const int ELEMS = IS_FLOAT ? 8 : 32, UNITS = SIDE / ELEMS; // of a unit; of a ro
 
 shared float w_part[TERMS * STRIDE], x_part[TERMS * STRIDE]; // [term][output], [term][column]
 
-int spread(int o) { return o + o / 32; } // other banks for the second unit
+int spread(int o) { return o + o / 32; } // puts the second unit into other banks
 
 void load_rows(int u0, int r0) {
     int t = int(gl_LocalInvocationID.x), n_units = (a.n_in + ELEMS - 1) / ELEMS;

@@ -1,4 +1,4 @@
-// top_k.comp: Gaussian top-k, in place; a workgroup has a column.
+// top_k.comp: Gaussian top-k, in place, one workgroup per column.
 #version 460
 #include "vulkan.glsl"
 #include "block.glsl"

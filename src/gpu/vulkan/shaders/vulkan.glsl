@@ -147,15 +147,15 @@ int dot4(uint d, uint e, int sum) {
 }
 #endif
 
-// Four values of a group of 32 in the int8 form, and what the group has.
+// Four values of a group of 32 in the int8 form, and the scale and sums of the group.
 struct int8_four {
     uint q;
     float d;
     int low, high; // sums of the two halves
 };
 
-// Of elements [i, i + 4), v, of this lane: eight neighbouring lanes have the group's values, in order; i
-// is a multiple of 4. All lanes of the subgroup call it.
+// The int8 form of this lane's elements [i, i + 4), v; i is a multiple of 4. Eight neighbouring
+// lanes have the values of a group, in order. All lanes of the subgroup call it.
 int8_four int8_of(vec4 v, int i) {
     int8_four to;
     vec4 size = abs(v);
