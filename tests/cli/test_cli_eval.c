@@ -10,10 +10,10 @@
 
 #include <cmocka.h>
 
+#include "adapter_file.h"
 #include "cli_shell.h"
 #include "cli_test_model.h"
 #include "file.h"
-#include "gguf_writer.h"
 #include "mem.h"
 #include "shared_data.h"
 
@@ -320,31 +320,6 @@ static void test_output_that_cannot_be_written(void **state) {
     assert_string_equal(shell_read("logits", NULL), "old");
 }
 
-/* The file is half written when the signal comes: its temporary file, which may have a name, goes,
- * and no other appears. */
-/* An adapter with a pair for a value matrix of the test model. */
-static void write_adapter(const char *path) {
-    enum { WIDTH = 64, RANK = 2 };
-    static const uint64_t dims[2][2] = {{WIDTH, RANK}, {RANK, WIDTH}};
-    static const char *const names[] = {"blk.1.attn_v.weight.lora_a", "blk.1.attn_v.weight.lora_b"};
-    float x[WIDTH * RANK];
-    gguf_writer *w;
-    assert_int_equal(gguf_writer_create(path, &w, NULL), PI_OK);
-    gguf_put_string(w, "general.type", "adapter");
-    gguf_put_string(w, "general.architecture", "llama");
-    gguf_put_string(w, "adapter.type", "lora");
-    for (int i = 0; i < WIDTH * RANK; i++) x[i] = 0.25f * (float)(i % 7 - 3);
-    for (int i = 0; i < 2; i++) {
-        uint64_t rows = i == 1 ? WIDTH / 2 : RANK; /* two KV heads of four heads */
-        const uint64_t shape[] = {dims[i][0], rows};
-        assert_int_equal(gguf_add_tensor(w, names[i], QUANT_F32, 2, shape, NULL), PI_OK);
-    }
-    assert_int_equal(gguf_writer_begin_data(w, NULL), PI_OK);
-    assert_int_equal(gguf_write_data(w, x, sizeof x, NULL), PI_OK);
-    assert_int_equal(gguf_write_data(w, x, sizeof x / 2, NULL), PI_OK);
-    assert_int_equal(gguf_writer_finish(w, NULL), PI_OK);
-}
-
 /* All forms of the options that give scale 0.5. */
 static void test_adapters(void **state) {
     (void)state;
@@ -355,7 +330,8 @@ static void test_adapters(void **state) {
                                        "--lora a:0.75 --lora-scaled a -0.25",
                                        "--lora=a:1,a:-0.5"};
     write_ids("1 260 261 262 263 264");
-    write_adapter(TEST_BINARY_DIR "/test_cli_eval.lora");
+    static const adapter_matrix value = {"blk.1.attn_v.weight", 64, 32}; /* of the test model */
+    adapter_file_write(TEST_BINARY_DIR "/test_cli_eval.lora", "llama", &value, 1);
     assert_int_equal(
         sh("rm -f logits; mv " TEST_BINARY_DIR "/test_cli_eval.lora a; cp a a,b:1.gguf"), 0);
     assert_int_equal(sh(EVAL "--logits-out plain"), 0);

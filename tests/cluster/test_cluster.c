@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
+#include "adapter_file.h"
 #include "cli_shell.h"
-#include "gguf_writer.h"
 #include "shared_data.h"
 
 enum { LINE = 4096, SAMPLE = 7 /* every SAMPLE-th architecture */ };
@@ -152,32 +152,12 @@ static void test_device(void **state) {
     check_each(RUN "-n 10", "--device cpu", "--device sim");
 }
 
-/* An adapter with a pair for a value matrix of the first and of the last layer of the bundled
- * model. */
-static void write_adapter(const char *path) {
-    enum { WIDTH = 256, VALUES = 128, RANK = 2 };
-    static const char *const names[] = {"blk.0.attn_v.weight.lora_a", "blk.0.attn_v.weight.lora_b",
-                                        "blk.5.attn_v.weight.lora_a", "blk.5.attn_v.weight.lora_b"};
-    static const uint64_t dims[2][2] = {{WIDTH, RANK}, {RANK, VALUES}};
-    float x[WIDTH * RANK];
-    gguf_writer *w;
-    assert_int_equal(gguf_writer_create(path, &w, NULL), PI_OK);
-    gguf_put_string(w, "general.type", "adapter");
-    gguf_put_string(w, "general.architecture", "llama");
-    gguf_put_string(w, "adapter.type", "lora");
-    for (int i = 0; i < WIDTH * RANK; i++) x[i] = 0.25f * (float)(i % 7 - 3);
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(gguf_add_tensor(w, names[i], QUANT_F32, 2, dims[i % 2], NULL), PI_OK);
-    assert_int_equal(gguf_writer_begin_data(w, NULL), PI_OK);
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(gguf_write_data(w, x, dims[i % 2][0] * dims[i % 2][1] * sizeof *x, NULL),
-                         PI_OK);
-    assert_int_equal(gguf_writer_finish(w, NULL), PI_OK);
-}
-
 static void test_adapters(void **state) {
     (void)state;
-    write_adapter(TEST_BINARY_DIR "/test_cluster.lora");
+    /* value matrices of the first and of the last layer of the bundled model */
+    static const adapter_matrix matrices[] = {{"blk.0.attn_v.weight", 256, 128},
+                                              {"blk.5.attn_v.weight", 256, 128}};
+    adapter_file_write(TEST_BINARY_DIR "/test_cluster.lora", "llama", matrices, 2);
     assert_int_equal(sh("mv " TEST_BINARY_DIR "/test_cluster.lora a; $PI " RUN "-n 20 >plain"), 0);
     check_same(2, RUN "-n 20 --lora a");
     assert_int_equal(sh("cmp -s plain one"), 1);
@@ -224,7 +204,10 @@ static void test_differences(void **state) {
     check_refused("-n 1 $PI " RUN "-n 3 -m $M : -n 1 $PI " RUN "-n 3", "another model file");
     check_refused("-n 2 $PI " RUN "-n 3 --mpi-split 1,1,1", "3 proportions of layers for 2 ranks");
     check_refused("-n 1 $PI " RUN "-n 3 : -n 1 $PI " RUN "-n 3 -m none.gguf", "none.gguf");
-    write_adapter(TEST_BINARY_DIR "/test_cluster.lora");
+    /* value matrices of the first and of the last layer of the bundled model */
+    static const adapter_matrix matrices[] = {{"blk.0.attn_v.weight", 256, 128},
+                                              {"blk.5.attn_v.weight", 256, 128}};
+    adapter_file_write(TEST_BINARY_DIR "/test_cluster.lora", "llama", matrices, 2);
     sh("mv " TEST_BINARY_DIR "/test_cluster.lora a");
     check_refused("-n 1 $PI " RUN "-n 3 --lora a : -n 1 $PI " RUN "-n 3", "than on rank 0");
     check_refused("-n 1 $PI " RUN "-n 3 --lora a : -n 1 $PI " RUN "-n 3 --lora a:0.5",

@@ -13,13 +13,13 @@
 
 #include <cmocka.h>
 
-#include "gguf_writer.h"
+#include "adapter_file.h"
 #include "server_case.h"
 
 #define ADAPTER TEST_BINARY_DIR "/test_server_adapters.gguf"
 #define FOLDER  TEST_BINARY_DIR "/test_server_adapters.cache"
 
-enum { N_ADAPTERS = 2, RANK = 2 };
+enum { N_ADAPTERS = 2 };
 
 static server_case c;
 static pi_model_info info;
@@ -27,29 +27,6 @@ static const server_adapter adapters[N_ADAPTERS] = {{ADAPTER, 0}, {ADAPTER, 0}};
 static int n_opened;
 static char *alone[3]; /* answers of servers that were started with these scales */
 static const float scales_of[3][N_ADAPTERS] = {{0, 0}, {1, 0}, {0.5f, -1}};
-
-/* A pair for a matrix of the first layer that changes every answer. */
-static void write_adapter(void) {
-    static const char *const names[] = {"blk.1.attn_output.weight.lora_a",
-                                        "blk.1.attn_output.weight.lora_b"};
-    const uint64_t n = (uint64_t)info.n_embd;
-    const uint64_t dims[2][2] = {{n, RANK}, {RANK, n}};
-    gguf_writer *w;
-    pi_error err;
-    float *values = calloc(n * RANK, sizeof *values);
-    for (uint64_t i = 0; i < n * RANK; i++) values[i] = (float)((i * 7) % 11) / 3 - 1.5f;
-    assert_int_equal(gguf_writer_create(ADAPTER, &w, &err), PI_OK);
-    gguf_put_string(w, "general.type", "adapter");
-    gguf_put_string(w, "adapter.type", "lora");
-    gguf_put_string(w, "general.architecture", info.architecture);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(gguf_add_tensor(w, names[i], QUANT_F32, 2, dims[i], &err), PI_OK);
-    assert_int_equal(gguf_writer_begin_data(w, &err), PI_OK);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(gguf_write_data(w, values, n * RANK * sizeof *values, &err), PI_OK);
-    if (gguf_writer_finish(w, &err) != PI_OK) fail_msg("%s", err.message);
-    free(values);
-}
 
 static pi_status open_scaled(void *user, const model_opening *how, served_options *out,
                              void **opened, pi_error *err) {
@@ -106,7 +83,9 @@ static char *ask(void) {
 static int set_up(void **state) {
     case_open_model(state);
     pi_model_get_info(case_model, &info);
-    write_adapter();
+    const adapter_matrix out = {"blk.1.attn_output.weight", (uint64_t)info.n_embd,
+                                (uint64_t)info.n_embd};
+    adapter_file_write(ADAPTER, info.architecture, &out, 1);
     case_open(&c);
     c.options.served.store.max_bytes = 64 << 20;
     c.options.served.n_ctx = 2048;

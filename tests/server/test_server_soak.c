@@ -21,8 +21,8 @@
 
 #include <cmocka.h>
 
+#include "adapter_file.h"
 #include "clock.h"
-#include "gguf_writer.h"
 #include "server_case.h"
 
 #define ADAPTER TEST_BINARY_DIR "/test_server_soak.gguf"
@@ -33,8 +33,7 @@ enum {
     N_TOKENS = 12,
     N_SCALES = 2, /* of model "two": 0 and 1 */
     STORE_BYTES = 1 << 20,
-    MAX_GROWTH = 2 * STORE_BYTES, /* of an idle server, whose store may be empty or full */
-    RANK = 2
+    MAX_GROWTH = 2 * STORE_BYTES /* of an idle server, whose store may be empty or full */
 };
 
 static server_case c;
@@ -87,26 +86,11 @@ static const server_model models[] = {{.name = "one",
                                        .user = (void *)(uintptr_t) "two"}};
 
 static void write_adapter(void) {
-    static const char *const names[] = {"blk.1.attn_output.weight.lora_a",
-                                        "blk.1.attn_output.weight.lora_b"};
     pi_model_info info;
-    pi_error err;
-    gguf_writer *w;
     pi_model_get_info(c.model, &info);
-    const uint64_t n = (uint64_t)info.n_embd, dims[2][2] = {{n, RANK}, {RANK, n}};
-    float *values = calloc(n * RANK, sizeof *values);
-    for (uint64_t i = 0; i < n * RANK; i++) values[i] = (float)((i * 7) % 11) / 3 - 1.5f;
-    assert_int_equal(gguf_writer_create(ADAPTER, &w, &err), PI_OK);
-    gguf_put_string(w, "general.type", "adapter");
-    gguf_put_string(w, "adapter.type", "lora");
-    gguf_put_string(w, "general.architecture", info.architecture);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(gguf_add_tensor(w, names[i], QUANT_F32, 2, dims[i], &err), PI_OK);
-    assert_int_equal(gguf_writer_begin_data(w, &err), PI_OK);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(gguf_write_data(w, values, n * RANK * sizeof *values, &err), PI_OK);
-    assert_int_equal(gguf_writer_finish(w, &err), PI_OK);
-    free(values);
+    const adapter_matrix out = {"blk.1.attn_output.weight", (uint64_t)info.n_embd,
+                                (uint64_t)info.n_embd};
+    adapter_file_write(ADAPTER, info.architecture, &out, 1);
 }
 
 /* ---- clients --------------------------------------------------------------------------------- */
