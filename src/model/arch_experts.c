@@ -221,17 +221,24 @@ static const arch_tensor dots3note_tensors[] = {
     SHARED_EXPERT,
 };
 
-#define HYPER(role, name)                                                                          \
-    PLAIN_MATRIX(role, name "_fn", DIM_STREAM_EMBD, DIM_2STREAMS, TENSOR_UNSCALED),                \
-        PLAIN_VECTOR(role##_BASE, name "_base.weight", DIM_2STREAMS, 0),                           \
-        PLAIN_VECTOR(role##_SCALE, name "_scale.weight", DIM_TWO, 0)
+/* Hyper-connections: the matrix has n_out rows in n_parts parts, and a scale for each part. */
+#define HYPER(role, name, n_out, n_parts)                                                          \
+    PLAIN_MATRIX(role, name "_fn", DIM_STREAM_EMBD, n_out, TENSOR_UNSCALED),                       \
+        PLAIN_VECTOR(role##_BASE, name "_base.weight", n_out, 0),                                  \
+        PLAIN_VECTOR(role##_SCALE, name "_scale.weight", n_parts, 0)
+#define HYPER_HEAD                                                                                 \
+    {ROLE_HYPER_HEAD,                                                                              \
+     "output_hc_fn.weight",                                                                        \
+     NULL,                                                                                         \
+     {DIM_STREAM_EMBD, DIM_STREAMS},                                                               \
+     TENSOR_UNSCALED},                                                                             \
+        GLOBAL_VECTOR(ROLE_HYPER_HEAD_BASE, "output_hc_base.weight", DIM_STREAMS, 0),              \
+        GLOBAL_VECTOR(ROLE_HYPER_HEAD_SCALE, "output_hc_scale.weight", DIM_ONE, 0)
 static const arch_tensor hy_v4_tensors[] = {
     GLOBAL_TENSORS,
-    {ROLE_HYPER_HEAD, "output_hc_fn.weight", NULL, {DIM_STREAM_EMBD, DIM_STREAMS}, TENSOR_UNSCALED},
-    {ROLE_HYPER_HEAD_BASE, "output_hc_base.weight", NULL, {DIM_STREAMS, DIM_NONE}, TENSOR_F32},
-    {ROLE_HYPER_HEAD_SCALE, "output_hc_scale.weight", NULL, {DIM_ONE, DIM_NONE}, TENSOR_F32},
-    HYPER(ROLE_HYPER_ATTN, "hc_attn"),
-    HYPER(ROLE_HYPER_FFN, "hc_ffn"),
+    HYPER_HEAD,
+    HYPER(ROLE_HYPER_ATTN, "hc_attn", DIM_2STREAMS, DIM_TWO),
+    HYPER(ROLE_HYPER_FFN, "hc_ffn", DIM_2STREAMS, DIM_TWO),
     ATTN_NORM,
     LATENT_ATTENTION_OF(TENSOR_UNSCALED),
     PLAIN_MATRIX(ROLE_ATTN_GATE, "attn_gate", DIM_EMBD, DIM_ATTN, TENSOR_UNSCALED),
@@ -243,12 +250,6 @@ static const arch_tensor hy_v4_tensors[] = {
     SHARED_EXPERT,
 };
 
-/* Keys are also the values, and their last elements are rotated. The two forms of
- * attn_output_a: a matrix per group of heads, or all of them as one. */
-#define HYPER_MIXED(role, name)                                                                    \
-    PLAIN_MATRIX(role, name "_fn", DIM_STREAM_EMBD, DIM_HYPER, TENSOR_UNSCALED),                   \
-        PLAIN_VECTOR(role##_BASE, name "_base.weight", DIM_HYPER, 0),                              \
-        PLAIN_VECTOR(role##_SCALE, name "_scale.weight", DIM_THREE, 0)
 #define COMPRESSOR(role, name, dim, norm_dim, flags)                                               \
     PLAIN_MATRIX(role##_KV, name "_kv", DIM_EMBD, dim, TENSOR_UNSCALED | (flags)),                 \
         PLAIN_MATRIX(role##_GATE, name "_gate", DIM_EMBD, dim, TENSOR_UNSCALED | (flags)),         \
@@ -258,13 +259,13 @@ static const arch_tensor hy_v4_tensors[] = {
          {dim, DIM_RATIO},                                                                         \
          TENSOR_PER_LAYER | TENSOR_F32 | (flags)},                                                 \
         PLAIN_VECTOR(role##_NORM, name "_norm.weight", norm_dim, flags)
+/* Keys are also the values, and their last elements are rotated. attn_output_a has a matrix per
+ * group of heads, or all of them as one. */
 static const arch_tensor deepseek4_tensors[] = {
     GLOBAL_TENSORS,
-    {ROLE_HYPER_HEAD, "output_hc_fn.weight", NULL, {DIM_STREAM_EMBD, DIM_STREAMS}, TENSOR_UNSCALED},
-    {ROLE_HYPER_HEAD_BASE, "output_hc_base.weight", NULL, {DIM_STREAMS, DIM_NONE}, TENSOR_F32},
-    {ROLE_HYPER_HEAD_SCALE, "output_hc_scale.weight", NULL, {DIM_ONE, DIM_NONE}, TENSOR_F32},
-    HYPER_MIXED(ROLE_HYPER_ATTN, "hc_attn"),
-    HYPER_MIXED(ROLE_HYPER_FFN, "hc_ffn"),
+    HYPER_HEAD,
+    HYPER(ROLE_HYPER_ATTN, "hc_attn", DIM_HYPER, DIM_THREE),
+    HYPER(ROLE_HYPER_FFN, "hc_ffn", DIM_HYPER, DIM_THREE),
     ATTN_NORM,
     PLAIN_MATRIX(ROLE_ATTN_K, "attn_kv", DIM_EMBD, DIM_HEAD, TENSOR_UNSCALED),
     PLAIN_MATRIX(ROLE_ATTN_Q_A, "attn_q_a", DIM_EMBD, DIM_LATENT_Q, TENSOR_UNSCALED),

@@ -169,8 +169,7 @@ static pi_status read_pinned(paging *g, pi_error *err) {
 static pi_status fail_budget(uint64_t budget, uint64_t beside, uint64_t needed, pi_error *err) {
     const double gib = 1 << 30;
     return error_set(err, PI_ERR_LIMIT,
-                     "memory budget too small: %.2f GiB: this model needs %.2f "
-                     "GiB at least: %.2f "
+                     "memory budget too small: %.2f GiB: this model needs %.2f GiB at least: %.2f "
                      "for weights, %.2f for buffers and the KV cache",
                      (double)budget / gib, (double)(needed + beside) / gib + 0.005,
                      (double)needed / gib, (double)beside / gib);

@@ -67,8 +67,8 @@ static void run_piece(cpu_exec *c, const piece *k) {
         const int64_t at = (k->item->pos + t) % a->ratio;
         float *x = cpu_exec_row(c, BUF_COMPRESS, k->item->row + t) + k->of->at + k->first;
         const float *position = k->of->positions + at * width + k->first;
-        for (int i = 0; i < a->n_parts;
-             i++) { /* part 0 belongs to the next key, if there are two */
+        /* with two parts the first belongs to the next key */
+        for (int i = 0; i < a->n_parts; i++) {
             const int64_t part = i * k->of->dim;
             add_token(&parts[a->n_parts - 1 - i], x + part, x + width + part, position + part,
                       k->n);
