@@ -207,7 +207,12 @@ static void remember(chat_input *in, const char *line) {
 
 /* ---- the console of Windows ------------------------------------------------------------------ */
 
-static void add_files(completion *c, const char *folder) {
+/* folder: of files; NULL: names of commands. */
+static void add_names(completion *c, const chat_input *in, const char *folder) {
+    if (!folder) {
+        add_commands(c, in);
+        return;
+    }
     os_folder *f = os_folder_open(folder);
     c->mark = "";
     if (!f) return;
@@ -236,21 +241,13 @@ static void on_console_tab(void *user, const char *text, size_t n, text_buffer *
     }
     if (is_command || text < word) text = word;
     completion c = {.word = text, .n = (size_t)(end - text)};
-    for (int turn = 0; turn < 2 && insert->used == 0; turn++) {
-        if (turn > 0) {
-            if (c.n_found == 0) return;
-            c.list = stdout;
-            fputc('\n', stdout);
-        }
-        if (is_command)
-            add_commands(&c, in);
-        else
-            add_files(&c, folder);
-        if (turn == 0)
-            finish_word(&c, insert);
-        else
-            fputc('\n', stdout);
-    }
+    add_names(&c, in, is_command ? NULL : folder);
+    finish_word(&c, insert);
+    if (insert->used > 0 || c.n_found == 0) return;
+    c.list = stdout;
+    fputc('\n', stdout);
+    add_names(&c, in, is_command ? NULL : folder);
+    fputc('\n', stdout);
 }
 
 static int next_key(void *user) {
