@@ -181,7 +181,8 @@ static void cross_row(bench *b) {
     fflush(stdout);
 }
 
-static void cross_type(const kernel_tiers *tiers, quant_type type) {
+/* tier: name of the only tier, or NULL. */
+static void cross_type(const kernel_tiers *tiers, quant_type type, const char *tier) {
     bench b = {.w = {NULL, 0, CROSS_COLS, CROSS_ROWS, type}};
     if (!quant_row_bytes(type, CROSS_COLS, &b.w.row_bytes)) return;
     void *weights = kernel_aligned(b.w.row_bytes * CROSS_ROWS);
@@ -193,6 +194,7 @@ static void cross_type(const kernel_tiers *tiers, quant_type type) {
     b.scratch = kernel_aligned(CPU_SCRATCH_BYTES);
     for (int t = 0; t < tiers->n && b.y != NULL; t++) {
         b.k = &tiers->table[t];
+        if (tier != NULL && strcmp(b.k->name, tier) != 0) continue;
         b.a = (cpu_act){.kind = b.k->mat[type].act, .n = CROSS_COLS};
         size_t columns = cpu_act_bytes(b.a.kind, CPU_ACT_COLUMNS, CROSS_COLS, CROSS_VECTORS);
         size_t panels = cpu_act_bytes(b.a.kind, CPU_ACT_PANELS, CROSS_COLS, CROSS_VECTORS);
@@ -213,7 +215,7 @@ int kernel_bench_columns(int argc, char **argv) {
     const quant_traits *only = argc > 0 ? quant_find_name(argv[0]) : NULL;
     bool all = argc == 0 || strcmp(argv[0], "all") == 0;
     if (!all && (only == NULL || tiers.table[0].mat[only->type].matvec == NULL)) {
-        fprintf(stderr, "usage: test_kernel --bench columns [type|all]\n");
+        fprintf(stderr, "usage: test_kernel --bench columns [type|all] [tier]\n");
         return 2;
     }
     printf("%d rows of %d in cache, one thread, GOP/s by number of vectors; matmul wins from; "
@@ -223,7 +225,7 @@ int kernel_bench_columns(int argc, char **argv) {
            "4", "8", "matmul", "4", "8", "16", "64", "from");
     for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++)
         if (tiers.table[0].mat[type].matvec != NULL && (all || only->type == (quant_type)type))
-            cross_type(&tiers, (quant_type)type);
+            cross_type(&tiers, (quant_type)type, argc > 1 ? argv[1] : NULL);
     return 0;
 }
 

@@ -2,7 +2,7 @@
  *
  *   test_kernel                                        the tests
  *   test_kernel --bench [type] [rows] [cols]           GB/s and GOP/s per tier and type
- *   test_kernel --bench columns [type]                 vectors from which matmul beats matvec
+ *   test_kernel --bench columns [type] [tier]          vectors from which matmul beats matvec
  *   test_kernel --bench gather [type] [n_in] [density] GB/s of selected rows and of all rows
  *   test_kernel --bench share [type] [tier]            share of read bandwidth, matmul over Q4_0's
  *   test_kernel --bench axpy [type] [rows] [cols]      a row per neuron: sums of selected rows

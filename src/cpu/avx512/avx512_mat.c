@@ -10,8 +10,8 @@ void cpu_init_avx512_mat(cpu_kernels *k) {
     TIER_MAT_ENTRY(avx512, F32, F32, f32)
     TIER_MAT_ENTRY(avx512, F32, F16, f16)
     TIER_MAT_ENTRY(avx512, BF16, BF16, bf16_wide)
-    /* Measured: 3 or 4 columns, up to 6 for Q6_K. */
-    k->tiled[CPU_ACT_Q8] = (cpu_tiled){.from = 3, .products_per_ns = 200};
+    /* Measured: 4 or 5 columns. */
+    k->tiled[CPU_ACT_Q8] = (cpu_tiled){.from = 5, .products_per_ns = 200};
     k->tiled[CPU_ACT_BF16] = (cpu_tiled){.from = CPU_PANEL, .products_per_ns = 85};
     k->tiled[CPU_ACT_F32] = (cpu_tiled){.from = 13, .products_per_ns = 85};
 }

@@ -7,8 +7,8 @@
  *     From a list of rows, four neighbours are computed.
  *   - Cache lines are prefetched MV_AHEAD bytes ahead, across the ends of pages and into the next
  *     row of the list, a few instructions apart.
- *   - Rows share the work that depends only on the activations, and scales of 16 groups are
- *     converted and multiplied as one vector, so that there are few instructions between loads.
+ *   - Columns are arranged in the order of the weights once for all rows, and scales of 16 groups
+ *     are converted and multiplied as one vector, so that there are few instructions between loads.
  *
  * The sum of a (row, column) pair is added in one order for every blocking, so results do not
  * depend on how rows are split or on the number of columns. */
@@ -20,7 +20,7 @@ enum {
     MV_ROWS = 4,    /* rows at once (streams) for one column; half as many for several columns */
     MV_WIDE = 500,  /* from this number of bytes per chunk two streams are faster than four: Q8_0 */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
-    MV_READY = 32,  /* chunks of a column arranged in advance: 22 KiB, n_in up to 16384 */
+    MV_READY = 128, /* chunks of columns that are arranged in advance: 88 KiB */
     MV_AHEAD = 2048 /* bytes, of each stream; 1024, 4096 and 8192 were slower on Zen 5 */
 };
 
@@ -193,10 +193,11 @@ AVX512_INLINE __m512i mv_quad_sums(const q_format *f, const __m512i t[MV_QUADS],
     return _mm512_permutexvar_epi32(order, mv_halves(a, b));
 }
 
-/* A chunk of a row times n_cols columns, with `quads` quads and `groups` groups. */
+/* A chunk of a row times n_cols columns, with `quads` quads and `groups` groups. Column c's chunk
+ * is x[c * stride]. */
 AVX512_INLINE void mv_row_quads(const q_format *f, const int n_cols, const uint8_t *p,
-                                const uint8_t *ahead, const mv_part *x, int groups, const int quads,
-                                __m512 acc[MV_COLS]) {
+                                const uint8_t *ahead, const mv_part *x, int64_t stride, int groups,
+                                const int quads, __m512 acc[MV_COLS]) {
     const int lines = (f->chunk_bytes + 63) / 64;
     const __mmask16 valid = (__mmask16)((1u << groups) - 1);
     __m512i t[MV_COLS][MV_QUADS];
@@ -213,8 +214,9 @@ AVX512_INLINE void mv_row_quads(const q_format *f, const int n_cols, const uint8
         for (int line = lines * i / MV_QUADS; line < lines * (i + 1) / MV_QUADS; line++)
             _mm_prefetch((const char *)ahead + 64 * line, _MM_HINT_T0);
         for (int c = 0; c < n_cols; c++) {
-            t[c][i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[0], x[c].x[2 * i]);
-            t[c][i] = _mm512_dpbusd_epi32(t[c][i], w[1], x[c].x[2 * i + 1]);
+            const mv_part *part = &x[c * stride];
+            t[c][i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[0], part->x[2 * i]);
+            t[c][i] = _mm512_dpbusd_epi32(t[c][i], w[1], part->x[2 * i + 1]);
         }
     }
     /* scales after the valid groups are undefined bytes */
@@ -222,36 +224,37 @@ AVX512_INLINE void mv_row_quads(const q_format *f, const int n_cols, const uint8
     if (groups < Q_GROUPS) d = _mm512_maskz_mov_ps(valid, d);
     if (groups < Q_GROUPS && f->has_min) dmin = _mm512_maskz_mov_ps(valid, dmin);
     for (int c = 0; c < n_cols; c++) {
+        const mv_part *part = &x[c * stride];
         __m512i dot = mv_quad_sums(f, t[c], sub.scale);
         if (f->sub == 16 && f->offset_shift >= 0)
-            dot = _mm512_sub_epi32(dot, _mm512_slli_epi32(_mm512_madd_epi16(sub.scale, x[c].sum),
+            dot = _mm512_sub_epi32(dot, _mm512_slli_epi32(_mm512_madd_epi16(sub.scale, part->sum),
                                                           (unsigned)f->offset_shift & 31));
         else if (f->offset_shift >= 0)
-            dot = _mm512_sub_epi32(dot, x[c].sum);
-        if (f->has_min && f->sub == 32) acc[c] = _mm512_fnmadd_ps(dmin, x[c].lift, acc[c]);
+            dot = _mm512_sub_epi32(dot, part->sum);
+        if (f->has_min && f->sub == 32) acc[c] = _mm512_fnmadd_ps(dmin, part->lift, acc[c]);
         if (f->has_min && f->sub == 16)
-            acc[c] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(_mm512_madd_epi16(sub.min, x[c].sum)),
-                                      _mm512_mul_ps(dmin, x[c].dx), acc[c]);
-        acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(d, x[c].dx), acc[c]);
+            acc[c] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(_mm512_madd_epi16(sub.min, part->sum)),
+                                      _mm512_mul_ps(dmin, part->dx), acc[c]);
+        acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(d, part->dx), acc[c]);
     }
 }
 
-/* A chunk's products. `ready` (may be NULL) is this chunk of the only column. */
+/* A chunk's products. Without `part`, the columns are arranged here. */
 AVX512_INLINE void mv_chunk(const q_format *f, const int n_rows, const int n_cols,
                             const uint8_t *const p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
-                            const act_q8_column *x, const mv_part *ready, int groups,
+                            const act_q8_column *x, const mv_part *part, int64_t stride, int groups,
                             const int steps, __m512 acc[MV_ROWS][MV_COLS]) {
     if (f->quad == NULL) {
         mv_steps(f, n_rows, n_cols, p, ahead, x, groups, steps, acc);
         return;
     }
-    mv_part part[MV_COLS];
-    for (int c = 0; c < n_cols && ready == NULL; c++) part[c] = mv_load(f, &x[c], groups);
+    mv_part own[MV_COLS];
+    for (int c = 0; c < n_cols && part == NULL; c++) own[c] = mv_load(f, &x[c], groups);
     const int quads = f->sub == 16 ? MV_QUADS : (steps + 1) / 2;
 #pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++)
-        mv_row_quads(f, n_cols, p[r], ahead[r], ready != NULL ? ready : part, groups, quads,
-                     acc[r]);
+        mv_row_quads(f, n_cols, p[r], ahead[r], part != NULL ? part : own,
+                     part != NULL ? stride : 1, groups, quads, acc[r]);
 }
 
 /* Returns the next rows: their first chunks are prefetched while the last chunks of rows i, i +
@@ -261,10 +264,11 @@ AVX512_INLINE void mv_next_rows(const int n_rows, const cpu_rows *s, int64_t i, 
     for (int r = 0; r < n_rows; r++) ahead[r] = rows_next(s, i + r * stride, n_rows);
 }
 
-/* The remaining elements after the last whole chunk. */
+/* The remaining elements after the last whole chunk. `part`: as for mv_chunk. */
 AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols, const cpu_mat *w,
                            const uint8_t *p[MV_ROWS], const uint8_t *const ahead[MV_ROWS],
-                           const act_q8_column *x, __m512 acc[MV_ROWS][MV_COLS]) {
+                           const act_q8_column *x, const mv_part *part, int64_t stride,
+                           __m512 acc[MV_ROWS][MV_COLS]) {
     const int64_t left = w->n_in % Q_CHUNK;
     const int groups = (int)left / CPU_ACT_GROUP;
     const uint8_t *end = (const uint8_t *)w->data + (size_t)(w->n_out - 1) * w->row_bytes +
@@ -278,11 +282,11 @@ AVX512_INLINE void mv_tail(const q_format *f, const int n_rows, const int n_cols
             memcpy(tail[r], p[r], q_bytes(f, left));
             p[r] = tail[r];
         }
-    mv_chunk(f, n_rows, n_cols, p, ahead, x, NULL, groups, (groups + 1) / 2, acc);
+    mv_chunk(f, n_rows, n_cols, p, ahead, x, part, stride, groups, (groups + 1) / 2, acc);
 }
 
 /* Rows i, i + stride, ... (n_rows of them) of s times columns [col, col + n_cols). `ready` (may be
- * NULL) holds the whole chunks of the only column. */
+ * NULL) holds the arranged chunks of column `col`, then those of the following columns. */
 AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols, const cpu_rows *s,
                            int64_t i, int64_t stride, const cpu_act *act, int64_t col,
                            const mv_part *ready, float *y, int64_t ldy) {
@@ -301,7 +305,7 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
     }
     for (int64_t k = 0; k < chunks; k++) {
         if (k == all - lead) mv_next_rows(n_rows, s, i, stride, ahead);
-        mv_chunk(f, n_rows, n_cols, p, ahead, x, ready != NULL ? ready + k : NULL, Q_GROUPS,
+        mv_chunk(f, n_rows, n_cols, p, ahead, x, ready != NULL ? ready + k : NULL, all, Q_GROUPS,
                  Q_STEPS, acc);
         for (int r = 0; r < n_rows; r++) {
             p[r] += f->chunk_bytes;
@@ -311,60 +315,64 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
     }
     if (left) {
         if (chunks == all - lead) mv_next_rows(n_rows, s, i, stride, ahead);
-        mv_tail(f, n_rows, n_cols, w, p, ahead, x, acc);
+        mv_tail(f, n_rows, n_cols, w, p, ahead, x, ready != NULL ? ready + chunks : NULL, all, acc);
     }
     for (int r = 0; r < n_rows; r++)
         for (int c = 0; c < n_cols; c++)
             y[(col + c) * ldy + i + r * stride] = _mm512_reduce_add_ps(acc[r][c]);
 }
 
-/* All columns of two rows, four, two or one at a time. */
+/* Columns [col, end) of two rows, four, two or one at a time. `ready`: as for mv_rows. */
 AVX512_INLINE void mv_columns(const q_format *f, const cpu_rows *s, int64_t i, int64_t stride,
-                              const cpu_act *x, float *y, int64_t ldy) {
-    int64_t col = 0;
-    for (; col + MV_COLS <= x->n_cols; col += MV_COLS)
-        mv_rows(f, 2, MV_COLS, s, i, stride, x, col, NULL, y, ldy);
-    if (col + 2 <= x->n_cols) {
-        mv_rows(f, 2, 2, s, i, stride, x, col, NULL, y, ldy);
+                              const cpu_act *x, int64_t col, int64_t end, const mv_part *ready,
+                              int64_t all, float *y, int64_t ldy) {
+    for (; col + MV_COLS <= end; col += MV_COLS, ready += MV_COLS * all)
+        mv_rows(f, 2, MV_COLS, s, i, stride, x, col, ready, y, ldy);
+    if (col + 2 <= end) {
+        mv_rows(f, 2, 2, s, i, stride, x, col, ready, y, ldy);
         col += 2;
+        ready += 2 * all;
     }
-    if (col < x->n_cols) mv_rows(f, 2, 1, s, i, stride, x, col, NULL, y, ldy);
+    if (col < end) mv_rows(f, 2, 1, s, i, stride, x, col, ready, y, ldy);
 }
 
-/* Computes as many rows as possible four at a time with the only column, which is arranged in quads
- * once for all of them; returns their number. */
-AVX512_INLINE int64_t mv_one_column(const q_format *f, const cpu_rows *s, const cpu_act *x,
-                                    float *y) {
-    mv_part ready[MV_READY];
-    const int64_t n_groups = s->n / MV_ROWS, stride = rows_stride(s, n_groups);
-    const bool arrange = f->quad != NULL && x->n / Q_CHUNK <= MV_READY;
-    act_q8_column col = act_q8_at(x, 0);
-    for (int64_t k = 0; k < x->n / Q_CHUNK && arrange; k++, col = act_q8_skip(col, Q_GROUPS))
-        ready[k] = mv_load(f, &col, Q_GROUPS);
-    for (int64_t g = 0; g < n_groups; g++) {
-        int64_t i = rows_first(s, g, MV_ROWS);
-        if (arrange)
-            mv_rows(f, MV_ROWS, 1, s, i, stride, x, 0, ready, y, 0);
-        else
-            mv_rows(f, MV_ROWS, 1, s, i, stride, x, 0, NULL, y, 0);
+/* Arranges columns [col, end). */
+AVX512_INLINE void mv_arrange(const q_format *f, const cpu_act *x, int64_t col, int64_t end,
+                              mv_part *ready) {
+    for (; col < end && f->quad != NULL; col++) {
+        act_q8_column c = act_q8_at(x, col);
+        int64_t left = x->n;
+        for (; left >= Q_CHUNK; left -= Q_CHUNK, c = act_q8_skip(c, Q_GROUPS))
+            *ready++ = mv_load(f, &c, Q_GROUPS);
+        if (left > 0) *ready++ = mv_load(f, &c, (int)left / CPU_ACT_GROUP);
     }
-    return n_groups * MV_ROWS;
 }
 
 AVX512_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                           int64_t ldy) {
-    const bool wide = f->chunk_bytes >= MV_WIDE && s->list == NULL;
-    int64_t n_groups = s->n / 2, stride = rows_stride(s, n_groups), i = 0;
-    if (x->n_cols == 1 && !wide) {
-        i = mv_one_column(f, s, x, y);
-    } else {
-        for (int64_t g = 0; g < n_groups; g++)
-            mv_columns(f, s, rows_first(s, g, 2), stride, x, y, ldy);
-        i = n_groups * 2;
+    const int64_t all = (x->n + Q_CHUNK - 1) / Q_CHUNK;
+    if (all > MV_READY) { /* longer rows than any model has */
+        for (int64_t i = 0; i < s->n; i++)
+            for (int64_t col = 0; col < x->n_cols; col++)
+                mv_rows(f, 1, 1, s, i, 0, x, col, NULL, y, ldy);
+        return;
     }
-    for (; i < s->n; i++) /* few rows, which are in the cache from the second column on */
-        for (int64_t col = 0; col < x->n_cols; col++)
-            mv_rows(f, 1, 1, s, i, 0, x, col, NULL, y, ldy);
+    const bool wide = f->chunk_bytes >= MV_WIDE && s->list == NULL;
+    const int64_t n_rows = x->n_cols == 1 && !wide ? MV_ROWS : 2, n_groups = s->n / n_rows;
+    const int64_t stride = rows_stride(s, n_groups), at_once = MV_READY / all;
+    mv_part ready[MV_READY];
+    for (int64_t col = 0; col < x->n_cols; col += at_once) {
+        const int64_t end = x->n_cols - col < at_once ? x->n_cols : col + at_once;
+        mv_arrange(f, x, col, end, ready);
+        for (int64_t g = 0; g < n_groups; g++)
+            if (n_rows == MV_ROWS)
+                mv_rows(f, MV_ROWS, 1, s, rows_first(s, g, MV_ROWS), stride, x, 0, ready, y, ldy);
+            else
+                mv_columns(f, s, rows_first(s, g, 2), stride, x, col, end, ready, all, y, ldy);
+        for (int64_t i = n_groups * n_rows; i < s->n; i++) /* few rows, in cache from column 2 on */
+            for (int64_t c = col; c < end; c++)
+                mv_rows(f, 1, 1, s, i, 0, x, c, ready + (c - col) * all, y, ldy);
+    }
 }
 
 #define DEFINE(type, name, ...) ROWS_DEFINE(extern, avx512, name, mv_run)
