@@ -427,6 +427,30 @@ static void read_clamps(key_reader *r, const arch_row *arch, const model_hparams
     }
 }
 
+/* These keys have no architecture before their names; one number for all layers, or one per layer.
+ */
+static void read_xielu(key_reader *r, const arch_row *arch, const model_hparams *hp,
+                       model_layer_hparams *layers) {
+    enum { NEGATIVE, POSITIVE, BETA, EPS, N_KEYS };
+    static const char *const keys[N_KEYS] = {"xielu.alpha_n", "xielu.alpha_p", "xielu.beta",
+                                             "xielu.eps"};
+    for (int i = 0; i < hp->n_layer && arch->xielu && r->status == PI_OK; i++) {
+        double x[N_KEYS] = {0};
+        for (int k = 0; k < N_KEYS && r->status == PI_OK; k++) {
+            const gguf_value *v = gguf_find(r->file, keys[k]);
+            bool ok = v && (v->type == GGUF_ARRAY ? gguf_item_f64(v, (uint64_t)i, &x[k])
+                                                  : gguf_as_f64(v, &x[k]));
+            if (!v) hparams_fail(r, keys[k], "is missing");
+            if (v && !(ok && fabs(x[k]) < 1e6))
+                hparams_fail(r, keys[k], "is not a number for every layer");
+        }
+        layers[i].xielu = (model_xielu){.negative = (float)(x[BETA] + log1p(exp(x[NEGATIVE]))),
+                                        .positive = (float)log1p(exp(x[POSITIVE])),
+                                        .beta = (float)x[BETA],
+                                        .eps = (float)x[EPS]};
+    }
+}
+
 /* In all known models with AltUp layers compute stream 0. */
 static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
@@ -582,6 +606,12 @@ static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
         check_head(r, arch, local, value_dim, n_local);
         hp->head_dims[1] = local;
         hp->n_rots[ROPE_SET_LOCAL] = n_local;
+    }
+    if (arch->rot_half) {
+        hp->n_rots[ROPE_SET_LOCAL] = hparams_int(r, "rope.dimension_count_swa", 0, n_rot, 2, dim);
+        hp->n_rots[ROPE_SET_GLOBAL] = n_rot / 2;
+        check_head(r, arch, dim, dim, n_rot / 2);
+        check_head(r, arch, dim, dim, hp->n_rots[ROPE_SET_LOCAL]);
     }
     hp->head_dim = larger(hp->head_dims[0], hp->head_dims[1]);
     hp->n_rot = larger(hp->n_rots[ROPE_SET_GLOBAL], hp->n_rots[ROPE_SET_LOCAL]);
@@ -882,6 +912,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
     if (arch->gates_soft)
         hp->soft_gate = hparams_float(&r, "activation.situ_beta", (double)NAN, 0, 1e30);
     if (layers) read_clamps(&r, arch, hp, layers);
+    if (layers) read_xielu(&r, arch, hp, layers);
     if (layers) read_index_layers(&r, arch, hp, layers);
     if (layers) read_ratios(&r, hp, layers);
     if (layers) check_indexer(&r, hp, layers);

@@ -46,8 +46,37 @@ static void read_lightning(key_reader *r, model_hparams *hp) {
     hp->n_conv = 3 * hp->n_inner;
 }
 
+/* The state of a layer is the last input, the heads' states, and the FFN's last input. */
+static void read_wkv(key_reader *r, const arch_row *arch, model_hparams *hp) {
+    char key[KEY_TEXT];
+    int32_t n = hparams_int(r, "wkv.head_size", 0, -1, 1, MODEL_MAX_HEAD_DIM);
+    bool shifts = arch_tensor_of(arch, ROLE_FFN_SHIFT);
+    if (r->status == PI_OK && hp->n_embd % n != 0) {
+        hparams_find(r, "wkv.head_size", key);
+        hparams_fail(r, key, "does not divide embedding_length");
+    }
+    if (r->status != PI_OK) return;
+    hp->n_taps = 2;
+    hp->n_conv = hp->n_inner = hp->n_embd;
+    hp->n_state = n;
+    hp->n_ssm_head = hp->n_embd / n;
+    hp->n_ssm_group = 0;
+    if (arch_tensor_of(arch, ROLE_SSM_IN_K_BIAS)) /* RWKV-6 in Qwen2's layers */
+        hp->n_ssm_group = hparams_int(r, "attention.head_count_kv", 0, 0, 0, hp->n_ssm_head);
+    if (hp->n_ssm_group == 0) hp->n_ssm_group = hp->n_ssm_head;
+    hp->n_ffn_shift = shifts ? hp->n_embd : 0;
+    if (arch_tensor_of(arch, ROLE_FFN_RECEPTANCE))
+        hp->halve_period = hparams_int(r, "rescale_every_n_layers", 0, 0, 0, INT32_MAX);
+    hparams_int(r, "token_shift_count", 0, shifts ? 2 : 1, shifts ? 2 : 1, shifts ? 2 : 1);
+    if (r->status == PI_OK && hp->n_ssm_head % hp->n_ssm_group != 0) {
+        hparams_find(r, "attention.head_count_kv", key);
+        hparams_fail(r, key, "does not divide the number of heads");
+    }
+}
+
 void hparams_read_recurrent(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
+    if (arch->mixers & MIXER_WKV) read_wkv(r, arch, hp);
     if (arch->mixers & MIXER_SCAN) read_scan(r, arch, hp);
     if (arch->mixers & MIXER_LIGHTNING) read_lightning(r, hp);
     if (arch->mixers & MIXER_CONV) {

@@ -160,6 +160,19 @@ static void test_uneven_heads(void **state) {
     }
 }
 
+/* xIELU, whose numbers differ by layer. */
+static void test_apertus(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32", "q8_0"};
+    for (int i = 0; i < 2; i++) {
+        tiny_model t = base_model("apertus");
+        t.type = types[i];
+        t.qkv_bias = t.out_bias = t.rope_freqs = i == 1;
+        check("apertus", &t, PI_MODE_DENSE, PLAIN_DENSE);
+        check("apertus", &t, PI_MODE_AUTO, PLAIN_DENSE);
+    }
+}
+
 static void test_opt(void **state) {
     (void)state;
     tiny_model t = base_model("opt");
@@ -216,7 +229,7 @@ int main(void) {
         cmocka_unit_test(test_falcon),        cmocka_unit_test(test_falcon_pwri),
         cmocka_unit_test(test_opt),           cmocka_unit_test(test_uneven_heads),
         cmocka_unit_test(test_bamboo),        cmocka_unit_test(test_llama_pwri),
-        cmocka_unit_test(test_positions_end),
+        cmocka_unit_test(test_positions_end), cmocka_unit_test(test_apertus),
     };
     return cmocka_run_group_tests_name("engine_archs", tests, NULL, NULL);
 }
