@@ -604,6 +604,7 @@ static bool is_needed(const matcher *m, const arch_tensor *row, int layer, bool 
     int n_own = m->config->n_layer - m->config->n_kv_shared;
     if (row->flags & TENSOR_OWN_KV && layer >= n_own) return false;
     if (row->flags & TENSOR_LAYER_EMBD && m->config->n_embd_layer == 0) return false;
+    if (row->flags & TENSOR_OWN_INDEX && !m->config->index_own[layer]) return false;
     bool part_of_qkv = role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_V;
     if (part_of_qkv && m->found[ROLE_ATTN_QKV]) return false;
     if (role == ROLE_ATTN_Q && m->config->n_latent_q > 0) return false;
@@ -710,10 +711,16 @@ static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool e
 /* Unused tensors: tables that can be computed, which old checkpoints contain, and ranges for
  * quantized activations. */
 static bool is_derived(const char *name) {
-    static const char *const endings[] = {
-        ".rotary_emb.inv_freq",   ".masked_bias", ".rotary_emb.cos_cached",
-        ".rotary_emb.sin_cached", ".input_scale", ".input_global_scale",
-        ".activation_scale",      ".k_scale",     ".v_scale"};
+    static const char *const endings[] = {".rotary_emb.inv_freq",
+                                          ".masked_bias",
+                                          ".rotary_emb.cos_cached",
+                                          ".rotary_emb.sin_cached",
+                                          ".input_scale",
+                                          ".input_global_scale",
+                                          ".activation_scale",
+                                          ".k_scale",
+                                          ".v_scale",
+                                          ".attn.bias"}; /* GPT-2: the causal mask */
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
         if (ends_with(name, endings[i])) return true;
     return false;

@@ -260,13 +260,16 @@ static void read_shape(hf_reader *r, hf_config *c) {
                            "ffn_hidden_size",
                            "ffn_dim",
                            "moe_ffn_hidden_size"};
-    static hf_names contexts = {"model_max_length", "max_position_embeddings", "n_positions"};
+    static hf_names contexts = {"model_max_length", "max_position_embeddings", "n_positions",
+                                "seq_length"};
     static hf_names epsilons = {"rms_norm_eps", "layer_norm_eps",    "layer_norm_epsilon",
                                 "norm_epsilon", "layernorm_epsilon", "norm_eps"};
-    c->n_embd = hf_int(r, (hf_names){"hidden_size"}, -1, 1, MODEL_MAX_DIM);
-    /* Falcon 7B does not give the FFN width: it is four times n_embd */
-    int32_t usual_ff = hf_has(r, "multi_query") && c->n_embd <= MODEL_MAX_DIM / 4 ? 4 * c->n_embd
-                                                                                  : -1;
+    c->n_embd = hf_int(r, (hf_names){"hidden_size", "n_embd", "n_embed"}, -1, 1, MODEL_MAX_DIM);
+    /* Falcon 7B, GPT-2 and BLOOM do not give the FFN width: it is four times n_embd */
+    bool four = hf_has(r, "multi_query") || c->family->flags & HF_WIDTH_FOUR;
+    int32_t usual_ff = four && c->n_embd <= MODEL_MAX_DIM / 4 ? 4 * c->n_embd : -1;
+    usual_ff = hf_int(r, (hf_names){"n_inner"}, usual_ff > 0 ? usual_ff : 0, 0, MODEL_MAX_DIM);
+    if (usual_ff == 0) usual_ff = -1;
     if (hf_has(r, "moe_intermediate_size")) /* only the experts' width is given */
         usual_ff = hf_int(r, (hf_names){"moe_intermediate_size"}, -1, 1, MODEL_MAX_DIM);
     bool ffn = arch_tensor_of(c->arch, ROLE_FFN_DOWN) || arch_tensor_of(c->arch, ROLE_EXPERT_DOWN);
@@ -514,6 +517,8 @@ static void put_indexer(const hf_config *c, gguf_writer *w) {
     hf_put_u32(w, c, "attention.indexer.head_count", c->n_index_head);
     hf_put_u32(w, c, "attention.indexer.key_length", c->index_dim);
     hf_put_u32(w, c, "attention.indexer.top_k", c->n_index_blocks);
+    if (c->index_types) hf_put_bools(w, c, "attention.indexer.types", c->index_own);
+    if (c->index_block == 0) return;
     hf_put_u32(w, c, "attention.indexer.block_size", c->index_block);
     hf_put_u32(w, c, "attention.indexer.local_blocks", c->n_index_local);
 }

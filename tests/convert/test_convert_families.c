@@ -244,8 +244,9 @@ static void test_exaone(void **state) {
 /* Other families without a file: recorded references (tests/golden/reference). */
 static void test_recorded(void **state) {
     (void)state;
-    static const char *const archs[] = {"chatglm",        "deepseek",  "mellum", "orion",
-                                        "pangu-embedded", "maincoder", "xverse", "qwen3vlmoe"};
+    static const char *const archs[] = {"chatglm", "deepseek",       "mellum",
+                                        "orion",   "pangu-embedded", "maincoder",
+                                        "xverse",  "qwen3vlmoe",     "gpt2"};
     for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++) {
         char path[1024], name[64];
         snprintf(path, sizeof path, "%s/tests/golden/reference/more/%s-tiny.gguf", TEST_SOURCE_DIR,

@@ -469,8 +469,8 @@ static void hostile_vocabularies(void **state) {
     refuse(PI_ERR_NOT_FOUND, NULL, "no vocabulary");
     one_token_vocab("none");
     refuse(PI_ERR_NOT_FOUND, NULL, "no vocabulary");
-    one_token_vocab("rwkv");
-    refuse(PI_ERR_UNSUPPORTED, NULL, "rwkv");
+    one_token_vocab("plamo2");
+    refuse(PI_ERR_UNSUPPORTED, NULL, "plamo2");
     one_token_vocab("llama");
     vocab_u32(&bytes, "tokenizer.ggml.eos_token_id", 1);
     refuse(PI_ERR_FORMAT, NULL, "eos_token_id");
