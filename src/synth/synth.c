@@ -15,6 +15,7 @@
 #include "cpu_topology.h"
 #include "gguf_writer.h"
 #include "mem.h"
+#include "model_drafter.h"
 #include "pool.h"
 #include "powerinfer_tools.h"
 #include "progress.h"
@@ -124,6 +125,7 @@ static pi_status check_options(synth_job *job, pi_error *err) {
         return error_set(err, PI_ERR_ARG, "down density %g: choose 0 to the density, %g",
                          (double)o->down_density, (double)o->density);
     r->n_layer = o->n_layer ? o->n_layer : r->shape->n_layer;
+    r->n_draft = o->mtp;
     r->rank = o->rank;
     r->seed = o->seed;
     r->prepared = !o->plain;
@@ -221,7 +223,8 @@ static void put_keys(synth_job *job) {
         {"vocab_size", s->n_vocab},
         {"context_length", s->n_ctx},
         {"embedding_length", s->n_embd},
-        {"block_count", job->recipe.n_layer},
+        {"block_count", job->recipe.n_layer + job->recipe.n_draft},
+        {"nextn_predict_layers", job->recipe.n_draft},
         {"feed_forward_length", s->n_ff_dense ? s->n_ff_dense : s->n_ff},
         {"attention.head_count", s->n_head},
         {"attention.head_count_kv", s->n_head_kv},
@@ -280,23 +283,36 @@ static uint64_t dim_of(const synth_job *job, arch_dim dim) {
     return synth_shape_dim(r->shape, dim);
 }
 
+/* Draft layers are those of a plain file. */
 static bool is_written(const synth_job *job, const arch_tensor *t, int32_t layer) {
-    bool bundled = job->bundle.stride > 0;
+    bool plain = !job->recipe.prepared || layer >= job->recipe.n_layer;
+    bool bundled = !plain && job->bundle.stride > 0;
     if (t->role == bundle_role(job->kind))
         return bundled && (job->kind == BUNDLE_NEURONS || layer >= job->recipe.shape->n_dense);
     if (t->role == ROLE_FFN_BUNDLE || t->role == ROLE_EXPERT_BUNDLE) return false;
     for (int i = 0; i < BUNDLE_PARTS; i++)
         if (bundled && job->bundle.part[i].n_bytes > 0 && job->bundle.part[i].role == t->role)
             return false;
-    return synth_has_tensor(job->recipe.shape, t, layer, job->recipe.prepared);
+    return synth_has_tensor(job->recipe.shape, t, layer, !plain);
 }
 
 typedef pi_status (*tensor_fn)(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err);
 
+/* What a draft layer has besides the tensors of a layer. */
+static pi_status for_each_of_draft(synth_job *job, tensor_fn fn, int32_t layer, pi_error *err) {
+    int n;
+    const arch_tensor *t = model_nextn_tensors(&n);
+    pi_status status = PI_OK;
+    for (int i = 0; i < n && !status; i++)
+        if (!(t[i].flags & TENSOR_OPTIONAL)) status = fn(job, &t[i], layer, err);
+    return status;
+}
+
 /* All tensors in the order of the file: tensors before the layers, layers, tensors after them. */
 static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
-    for (int32_t layer = -1; layer <= job->recipe.n_layer; layer++) {
-        bool inside = layer >= 0 && layer < job->recipe.n_layer;
+    int32_t n_layer = job->recipe.n_layer + job->recipe.n_draft;
+    for (int32_t layer = -1; layer <= n_layer; layer++) {
+        bool inside = layer >= 0 && layer < n_layer;
         for (int i = 0; i < job->recipe.arch->n_tensors; i++) {
             const arch_tensor *t = &job->recipe.arch->tensors[i];
             bool per_layer = t->flags & TENSOR_PER_LAYER;
@@ -307,6 +323,9 @@ static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
             pi_status status = fn(job, t, layer, err);
             if (status) return status;
         }
+        if (!inside || layer < job->recipe.n_layer) continue;
+        pi_status status = for_each_of_draft(job, fn, layer, err);
+        if (status) return status;
     }
     return PI_OK;
 }

@@ -119,8 +119,9 @@ enum {
 typedef struct synth_recipe {
     const synth_shape *shape;
     const arch_row *arch;
-    int32_t n_layer, rank;
-    bool prepared; /* neurons are stored hottest first */
+    int32_t n_layer, n_draft; /* layers for multi-token prediction follow the others */
+    int32_t rank;
+    bool prepared; /* neurons are stored hottest first, but not those of draft layers */
     uint64_t seed;
     synth_profile profile;        /* of neurons */
     synth_profile router_profile; /* of experts: active when chosen */

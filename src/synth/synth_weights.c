@@ -24,6 +24,8 @@
 static const double FFN_GROWTH = 0.5, ATTENTION_GROWTH = 0.2, ATTENTION_ASSUMED = 0.1;
 /* Variance, in the same units, of learned positions, which are added to the embeddings. */
 static const double POSITION_VARIANCE = 0.1;
+/* The same, of what a head that drafts adds of the next token's embedding. */
+static const double DRAFT_VARIANCE = 0.1;
 /* Keys of the random streams that do not belong to a tensor. */
 enum {
     STREAM_SIGN = 1000,
@@ -390,6 +392,7 @@ static void shuffle(rng *g, int32_t *order, uint64_t n) {
 
 void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
     uint64_t n_embd = (uint64_t)r->shape->n_embd, n_ff = (uint64_t)r->shape->n_ff;
+    bool sorted = r->prepared && layer < r->n_layer;
     for (uint64_t i = 0; i < (uint64_t)r->rank; i++) {
         rng g = row_rng(r, STREAM_BASIS, layer, i);
         fill_normals(r, &g, r->basis + i * n_embd, n_embd);
@@ -398,14 +401,14 @@ void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
     rng g = row_rng(r, STREAM_ORDER, layer, 0);
     shuffle(&g, r->neuron_rank, n_ff);
     for (uint64_t j = 0; j < n_ff; j++) {
-        uint64_t place = r->prepared ? n_ff - 1 - (uint64_t)r->neuron_rank[j] : j;
+        uint64_t place = sorted ? n_ff - 1 - (uint64_t)r->neuron_rank[j] : j;
         r->order[place] = (int32_t)j;
     }
     const int32_t n_expert = r->shape->n_expert;
     rng expert_rng = row_rng(r, STREAM_EXPERTS, layer, 0);
     shuffle(&expert_rng, r->expert_rank, (uint64_t)n_expert);
     for (int32_t e = 0; e < n_expert; e++)
-        r->expert_order[r->prepared ? n_expert - 1 - r->expert_rank[e] : e] = e;
+        r->expert_order[sorted ? n_expert - 1 - r->expert_rank[e] : e] = e;
     if (r->hidden_mean) center_down(r, layer);
 }
 
@@ -458,6 +461,16 @@ static void make_reader(const synth_recipe *r, rng *g, int32_t layer, uint64_t n
     make_orthogonal(r, out, reading_length(token_variance(r, layer, layer)));
 }
 
+/* The head that drafts continues with the stream at the end of the model, plus a part of the next
+ * token's embedding. It reads both after norms, the embedding first. */
+static void make_draft_row(const synth_recipe *r, rng *g, uint64_t row, float *out) {
+    uint64_t n = (uint64_t)r->shape->n_embd;
+    fill_normals(r, g, out, n);
+    make_orthogonal(r, out, sqrt(DRAFT_VARIANCE) * reading_length(token_variance(r, 0, 0)));
+    memset(out + n, 0, n * sizeof *out);
+    out[n + row] = (float)sqrt(1 + token_variance(r, r->n_layer, r->n_layer));
+}
+
 /* Deviation of the elements of matrices that do not read the stream. */
 static double deviation_of(const synth_recipe *r, tensor_role role, uint64_t n_in) {
     if (role == ROLE_POS_EMBD) return sqrt(POSITION_VARIANCE);
@@ -496,6 +509,9 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_INDEX_K:
     case ROLE_INDEX_WEIGHTS:
         make_reader(r, &g, layer, n_in, out);
+        break;
+    case ROLE_DRAFT_PROJ:
+        make_draft_row(r, &g, row, out);
         break;
     case ROLE_FC1:
         make_fc1_row(r, layer, row, out);
@@ -543,6 +559,8 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_INDEX_K_NORM:
     case ROLE_FFN_NORM:
     case ROLE_OUTPUT_NORM:
+    case ROLE_DRAFT_EMBD_NORM:
+    case ROLE_DRAFT_NORM:
         for (uint64_t i = 0; i < n_in; i++) out[i] = 1;
         break;
     default: /* biases */
