@@ -24,8 +24,10 @@
 static const double FFN_GROWTH = 0.5, ATTENTION_GROWTH = 0.2, ATTENTION_ASSUMED = 0.1;
 /* Variance, in the same units, of learned positions, which are added to the embeddings. */
 static const double POSITION_VARIANCE = 0.1;
-/* The same, of what a head that drafts adds of the next token's embedding. */
+/* Variance of what a head that drafts adds of the next token's embedding. */
 static const double DRAFT_VARIANCE = 0.1;
+/* Residual streams (DeepSeek-V4) are mixed almost evenly, so that their sum is as one stream. */
+static const float HYPER_SCALE = 0.1f;
 /* Keys of the random streams that do not belong to a tensor. */
 enum {
     STREAM_SIGN = 1000,
@@ -34,7 +36,8 @@ enum {
     STREAM_COEFFICIENTS,
     STREAM_DOWN,
     STREAM_EXPERTS,
-    STREAM_CHOICES
+    STREAM_CHOICES,
+    STREAM_TABLE
 };
 
 /* A number that is unique for each row. */
@@ -433,6 +436,17 @@ static void make_neuron_vector(const synth_recipe *r, tensor_role role, float *o
     }
 }
 
+void synth_make_choices(const synth_recipe *r, int32_t layer, uint64_t token, int32_t *out) {
+    rng g = row_rng(r, STREAM_TABLE, layer, token);
+    int32_t n = r->shape->n_expert_used;
+    for (int32_t k = 0; k < n;) {
+        bool again = false;
+        out[k] = (int32_t)(rng_u64(&g) % (uint64_t)r->shape->n_expert);
+        for (int32_t i = 0; i < k; i++) again = again || out[i] == out[k];
+        k += !again;
+    }
+}
+
 /* Makes rows of dense layers and shared experts in a model with experts; false: another row. */
 static bool make_unplanted(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
                            uint64_t n_in, float *out) {
@@ -475,6 +489,7 @@ static void make_draft_row(const synth_recipe *r, rng *g, uint64_t row, float *o
 static double deviation_of(const synth_recipe *r, tensor_role role, uint64_t n_in) {
     if (role == ROLE_POS_EMBD) return sqrt(POSITION_VARIANCE);
     if (role == ROLE_ATTN_OUT) return sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in);
+    if (r->shape->n_stream > 0) return 1 / sqrt((double)n_in);
     return 1 / sqrt((double)r->shape->n_latent); /* from a latent vector, whose variance is 1 */
 }
 
@@ -495,7 +510,11 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_ATTN_K_B:
     case ROLE_ATTN_V_B:
     case ROLE_ATTN_Q_B:
+    case ROLE_ATTN_OUT_A:
     case ROLE_ATTN_OUT:
+    case ROLE_HYPER_ATTN:
+    case ROLE_HYPER_FFN:
+    case ROLE_HYPER_HEAD:
     case ROLE_INDEX_Q:
         fill_normals(r, &g, out, n_in);
         scale_row(out, n_in, deviation_of(r, role, n_in));
@@ -508,6 +527,10 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_ATTN_V:
     case ROLE_INDEX_K:
     case ROLE_INDEX_WEIGHTS:
+    case ROLE_COMPRESS_KV:
+    case ROLE_COMPRESS_GATE:
+    case ROLE_INDEX_COMPRESS_KV:
+    case ROLE_INDEX_COMPRESS_GATE:
         make_reader(r, &g, layer, n_in, out);
         break;
     case ROLE_DRAFT_PROJ:
@@ -557,11 +580,18 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_ATTN_Q_A_NORM:
     case ROLE_ATTN_KV_A_NORM:
     case ROLE_INDEX_K_NORM:
+    case ROLE_COMPRESS_NORM:
+    case ROLE_INDEX_COMPRESS_NORM:
     case ROLE_FFN_NORM:
     case ROLE_OUTPUT_NORM:
     case ROLE_DRAFT_EMBD_NORM:
     case ROLE_DRAFT_NORM:
         for (uint64_t i = 0; i < n_in; i++) out[i] = 1;
+        break;
+    case ROLE_HYPER_ATTN_SCALE:
+    case ROLE_HYPER_FFN_SCALE:
+    case ROLE_HYPER_HEAD_SCALE:
+        for (uint64_t i = 0; i < n_in; i++) out[i] = HYPER_SCALE;
         break;
     default: /* biases */
         memset(out, 0, n_in * sizeof *out);
