@@ -747,11 +747,19 @@ static bool is_other_part(const matcher *m, const char *name) {
     return false;
 }
 
+/* Heads that encoders have for training, and the pooler, which embeddings do without. */
+static bool is_training_head(const matcher *m, const char *name) {
+    if (!m->config->arch->encoder) return false;
+    if (starts_with(name, "bert.")) name += strlen("bert.");
+    return starts_with(name, "cls.") || starts_with(name, "pooler.") ||
+           strcmp(name, "embeddings.position_ids") == 0;
+}
+
 static pi_status check_leftovers(const matcher *m) {
     size_t n_predictor = 0, n_other = 0;
     for (size_t i = 0; i < safetensors_count(m->weights); i++) {
         const safetensor *s = safetensors_at(m->weights, i);
-        if (m->taken[i] || is_derived(s->name)) continue;
+        if (m->taken[i] || is_derived(s->name) || is_training_head(m, s->name)) continue;
         if (is_predictor(m, s->name)) {
             n_predictor++;
         } else if (is_other_part(m, s->name)) {

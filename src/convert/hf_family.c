@@ -116,6 +116,28 @@ static const hf_tensor gpt2_tensors[] = {
     GPT2_MATRIX(ROLE_FFN_DOWN, "mlp.c_proj"),
 };
 
+/* With and without the prefix of the whole model; old checkpoints name norms' numbers gamma, beta.
+ */
+#define BERT(role, name)        RENAMED(role, "bert." name), RENAMED(role, name)
+#define BERT_LINEAR(role, name) BERT(role, name ".weight"), BERT(role##_BIAS, name ".bias")
+#define BERT_NORM(role, name)                                                                      \
+    BERT_LINEAR(role, name), BERT(role, name ".gamma"), BERT(role##_BIAS, name ".beta")
+#define BERT_LAYER "encoder.layer.%d."
+static const hf_tensor bert_tensors[] = {
+    BERT(ROLE_TOKEN_EMBD, "embeddings.word_embeddings.weight"),
+    BERT(ROLE_POS_EMBD, "embeddings.position_embeddings.weight"),
+    BERT(ROLE_TOKEN_TYPES, "embeddings.token_type_embeddings.weight"),
+    BERT_NORM(ROLE_EMBD_NORM, "embeddings.LayerNorm"),
+    BERT_LINEAR(ROLE_ATTN_Q, BERT_LAYER "attention.self.query"),
+    BERT_LINEAR(ROLE_ATTN_K, BERT_LAYER "attention.self.key"),
+    BERT_LINEAR(ROLE_ATTN_V, BERT_LAYER "attention.self.value"),
+    BERT_LINEAR(ROLE_ATTN_OUT, BERT_LAYER "attention.output.dense"),
+    BERT_NORM(ROLE_ATTN_SUM_NORM, BERT_LAYER "attention.output.LayerNorm"),
+    BERT_LINEAR(ROLE_FFN_UP, BERT_LAYER "intermediate.dense"),
+    BERT_LINEAR(ROLE_FFN_DOWN, BERT_LAYER "output.dense"),
+    BERT_NORM(ROLE_FFN_SUM_NORM, BERT_LAYER "output.LayerNorm"),
+};
+
 #define BLOOM_QKV "self_attention.query_key_value."
 static const hf_tensor bloom_tensors[] = {
     RENAMED(ROLE_TOKEN_EMBD, "transformer.word_embeddings.weight"),
@@ -494,6 +516,7 @@ static const hf_family families[] = {
     {TYPES("glm4"), .arch = "glm4", .flags = HF_INTERLEAVED, DEFAULTS(PARTLY_ROTATED(0.5)),
      TENSORS(glm4_tensors)},
     {TYPES("glm4_moe"), .arch = "glm4moe", DEFAULTS(PARTLY_ROTATED(0.5))},
+    {TYPES("bert"), .arch = "bert", TENSORS(bert_tensors)},
     {TYPES("bloom"), .arch = "bloom", .flags = HF_WIDTH_FOUR,
      DEFAULTS({"max_position_embeddings", 2048}), TENSORS(bloom_tensors)},
     {TYPES("gpt2"), .arch = "gpt2", .flags = HF_WIDTH_FOUR, TENSORS(gpt2_tensors)},

@@ -40,7 +40,9 @@ static bool is_ignored(const char *name) {
     if (no_head_bias && strcmp(name, "output.bias") == 0) return true;
     if (unused_biases && strstr(name, ".attn_") && ends_with(name, ".bias")) return true;
     return ends_with(name, ".scale") || ends_with(name, ".input_scale") ||
-           starts_with(name, "rope_") || strcmp(name, "cls.output.weight") == 0;
+           starts_with(name, "rope_") || strcmp(name, "cls.output.weight") == 0 ||
+           strcmp(name, "cls.weight") == 0 || strcmp(name, "cls.bias") == 0 ||
+           strcmp(name, "cls.output.bias") == 0;
 }
 
 /* Writes the file without those tensors. */
@@ -176,7 +178,8 @@ static void check_case(const family_case *c, const char *path) {
     if (gguf_open(f.out, NULL, &got, &err) != PI_OK) fail_msg("%s", err.message);
     compare_tensors(want, got, c->file);
     /* a tiny file has a scale of experts, which SmallThinker's config.json has no name for */
-    if (strcmp(c->file, "with a profiler") != 0) compare_logits(reference, f.out, c->file);
+    bool logits = strcmp(c->file, "with a profiler") != 0 && !starts_with(c->file, "encode/");
+    if (logits) compare_logits(reference, f.out, c->file);
     gguf_close(want);
     gguf_close(got);
     gguf_close(g);
