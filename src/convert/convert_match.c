@@ -263,14 +263,14 @@ static bool is_norm(tensor_role role) {
            role == ROLE_INDEX_K_NORM;
 }
 
-/* Quantized rows must consist of whole blocks; other rows fall back to F16. Routers and position
- * tables are small and keep their type, as in other programs' files. */
+/* Quantized rows must consist of whole blocks; other rows fall back to F16. Routers and tables of
+ * positions and token types are small and keep their type, as in other programs' files. */
 static quant_type choose_type(matcher *m, const convert_tensor *t, const arch_tensor *row) {
     bool nvfp4 = t->form == HF_NVFP4 && t->n_in % nvfp4_elems == 0 &&
                  t->role != ROLE_SSM_IN && /* its rows may have multipliers */
                  model_reads_scale(m->config->arch, row);
     if (t->vector || t->role == ROLE_ROUTER || t->role == ROLE_STREAM_ROUTER ||
-        t->role == ROLE_POS_EMBD)
+        t->role == ROLE_POS_EMBD || t->role == ROLE_TOKEN_TYPES)
         return QUANT_F32;
     if (t->form == HF_MXFP4 || nvfp4) {
         if (!m->told_fp4)
