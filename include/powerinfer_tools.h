@@ -250,6 +250,7 @@ typedef struct pi_synth_options {
     uint64_t seed;
     bool plain;  /* an ordinary file: no predictor, neurons not sorted */
     bool bundle; /* a neuron's rows of gate, up and down are adjacent; not with plain */
+    bool mtp;    /* one more layer, for multi-token prediction: a head that drafts */
     int32_t n_threads;
     pi_progress progress;
     void *user;

@@ -531,6 +531,7 @@ struct('pi_synth_options', {
     seed: 'uint64_t',
     plain: 'bool',
     bundle: 'bool',
+    mtp: 'bool',
     n_threads: 'int32_t',
     progress: 'pi_progress *',
     user: 'void *',

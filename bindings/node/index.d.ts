@@ -643,6 +643,7 @@ export interface SynthOptions {
     seed?: Integer;
     plain?: boolean;
     bundle?: boolean;
+    mtp?: boolean;
     n_threads?: number;
     progress?: Progress;
 }

@@ -726,7 +726,8 @@ class pi_synth_options(_Struct):
     _fields_ = [("shape", c_char_p), ("type", c_char_p), ("n_layer", c_int32), ("density", c_float),
                 ("down_density", c_float), ("skew_share", c_float), ("skew_mass", c_float),
                 ("rank", c_int32), ("seed", c_uint64), ("plain", c_bool), ("bundle", c_bool),
-                ("n_threads", c_int32), ("progress", pi_progress), ("user", c_void_p)]
+                ("mtp", c_bool), ("n_threads", c_int32), ("progress", pi_progress),
+                ("user", c_void_p)]
 
 
 class pi_inspect_options(_Struct):
@@ -1329,6 +1330,7 @@ class SynthOptions(TypedDict, total=False):
     seed: "int"
     plain: "bool"
     bundle: "bool"
+    mtp: "bool"
     n_threads: "int"
     progress: "Progress"
 

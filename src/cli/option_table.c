@@ -319,6 +319,8 @@ const option option_table[] = {
     ROW(FLAG, COMMAND, COMMAND_SYNTH, synth_bundle, NAMES("bundle", NULL),
         .help = "store a neuron's rows, or an expert's matrices, of gate, up and down next to each "
                 "other: faster for models larger than memory"),
+    ROW(FLAG, COMMAND, COMMAND_SYNTH, mtp, NAMES("mtp", NULL),
+        .help = "add a layer for multi-token prediction: a head for --spec-type mtp"),
     /* prepare */
     ROW(TEXT, COMMAND, COMMAND_PREPARE | COMMAND_TUNE, calibration, NAMES("calibration", NULL),
         .argument = "FILE", .help = "calibration text, UTF-8 (default: the bundled text)"),

@@ -164,7 +164,7 @@ typedef struct cli_options {
     double density, down_density;
     option_pair skew;
     int64_t rank, layers;
-    bool plain, synth_bundle;
+    bool plain, synth_bundle, mtp;
     /* quantize, imatrix */
     const char *imatrix, *output_type, *embedding_type;
     option_texts tensor_types;

@@ -263,14 +263,14 @@ static bool is_norm(tensor_role role) {
            role == ROLE_INDEX_K_NORM;
 }
 
-/* Quantized rows must consist of whole blocks; other rows fall back to F16. Routers and position
- * tables are small and keep their type, as in other programs' files. */
+/* Quantized rows must consist of whole blocks; other rows fall back to F16. Routers and tables of
+ * positions and token types are small and keep their type, as in other programs' files. */
 static quant_type choose_type(matcher *m, const convert_tensor *t, const arch_tensor *row) {
     bool nvfp4 = t->form == HF_NVFP4 && t->n_in % nvfp4_elems == 0 &&
                  t->role != ROLE_SSM_IN && /* its rows may have multipliers */
                  model_reads_scale(m->config->arch, row);
     if (t->vector || t->role == ROLE_ROUTER || t->role == ROLE_STREAM_ROUTER ||
-        t->role == ROLE_POS_EMBD)
+        t->role == ROLE_POS_EMBD || t->role == ROLE_TOKEN_TYPES)
         return QUANT_F32;
     if (t->form == HF_MXFP4 || nvfp4) {
         if (!m->told_fp4)
@@ -604,6 +604,7 @@ static bool is_needed(const matcher *m, const arch_tensor *row, int layer, bool 
     int n_own = m->config->n_layer - m->config->n_kv_shared;
     if (row->flags & TENSOR_OWN_KV && layer >= n_own) return false;
     if (row->flags & TENSOR_LAYER_EMBD && m->config->n_embd_layer == 0) return false;
+    if (row->flags & TENSOR_OWN_INDEX && !m->config->index_own[layer]) return false;
     bool part_of_qkv = role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_V;
     if (part_of_qkv && m->found[ROLE_ATTN_QKV]) return false;
     if (role == ROLE_ATTN_Q && m->config->n_latent_q > 0) return false;
@@ -710,10 +711,16 @@ static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool e
 /* Unused tensors: tables that can be computed, which old checkpoints contain, and ranges for
  * quantized activations. */
 static bool is_derived(const char *name) {
-    static const char *const endings[] = {
-        ".rotary_emb.inv_freq",   ".masked_bias", ".rotary_emb.cos_cached",
-        ".rotary_emb.sin_cached", ".input_scale", ".input_global_scale",
-        ".activation_scale",      ".k_scale",     ".v_scale"};
+    static const char *const endings[] = {".rotary_emb.inv_freq",
+                                          ".masked_bias",
+                                          ".rotary_emb.cos_cached",
+                                          ".rotary_emb.sin_cached",
+                                          ".input_scale",
+                                          ".input_global_scale",
+                                          ".activation_scale",
+                                          ".k_scale",
+                                          ".v_scale",
+                                          ".attn.bias"}; /* GPT-2: the causal mask */
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
         if (ends_with(name, endings[i])) return true;
     return false;
@@ -740,11 +747,19 @@ static bool is_other_part(const matcher *m, const char *name) {
     return false;
 }
 
+/* Heads that encoders have for training, and the pooler, which embeddings do without. */
+static bool is_training_head(const matcher *m, const char *name) {
+    if (!m->config->arch->encoder) return false;
+    if (starts_with(name, "bert.")) name += strlen("bert.");
+    return starts_with(name, "cls.") || starts_with(name, "pooler.") ||
+           strcmp(name, "embeddings.position_ids") == 0;
+}
+
 static pi_status check_leftovers(const matcher *m) {
     size_t n_predictor = 0, n_other = 0;
     for (size_t i = 0; i < safetensors_count(m->weights); i++) {
         const safetensor *s = safetensors_at(m->weights, i);
-        if (m->taken[i] || is_derived(s->name)) continue;
+        if (m->taken[i] || is_derived(s->name) || is_training_head(m, s->name)) continue;
         if (is_predictor(m, s->name)) {
             n_predictor++;
         } else if (is_other_part(m, s->name)) {

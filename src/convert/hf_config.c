@@ -260,13 +260,16 @@ static void read_shape(hf_reader *r, hf_config *c) {
                            "ffn_hidden_size",
                            "ffn_dim",
                            "moe_ffn_hidden_size"};
-    static hf_names contexts = {"model_max_length", "max_position_embeddings", "n_positions"};
+    static hf_names contexts = {"model_max_length", "max_position_embeddings", "n_positions",
+                                "seq_length"};
     static hf_names epsilons = {"rms_norm_eps", "layer_norm_eps",    "layer_norm_epsilon",
                                 "norm_epsilon", "layernorm_epsilon", "norm_eps"};
-    c->n_embd = hf_int(r, (hf_names){"hidden_size"}, -1, 1, MODEL_MAX_DIM);
-    /* Falcon 7B does not give the FFN width: it is four times n_embd */
-    int32_t usual_ff = hf_has(r, "multi_query") && c->n_embd <= MODEL_MAX_DIM / 4 ? 4 * c->n_embd
-                                                                                  : -1;
+    c->n_embd = hf_int(r, (hf_names){"hidden_size", "n_embd", "n_embed"}, -1, 1, MODEL_MAX_DIM);
+    /* Falcon 7B, GPT-2 and BLOOM do not give the FFN width: it is four times n_embd */
+    bool four = hf_has(r, "multi_query") || c->family->flags & HF_WIDTH_FOUR;
+    int32_t usual_ff = four && c->n_embd <= MODEL_MAX_DIM / 4 ? 4 * c->n_embd : -1;
+    usual_ff = hf_int(r, (hf_names){"n_inner"}, usual_ff > 0 ? usual_ff : 0, 0, MODEL_MAX_DIM);
+    if (usual_ff == 0) usual_ff = -1;
     if (hf_has(r, "moe_intermediate_size")) /* only the experts' width is given */
         usual_ff = hf_int(r, (hf_names){"moe_intermediate_size"}, -1, 1, MODEL_MAX_DIM);
     bool ffn = arch_tensor_of(c->arch, ROLE_FFN_DOWN) || arch_tensor_of(c->arch, ROLE_EXPERT_DOWN);
@@ -280,6 +283,8 @@ static void read_shape(hf_reader *r, hf_config *c) {
     c->n_predictors = hf_int(r, (hf_names){"num_nextn_predict_layers"}, 0, 0, MODEL_MAX_LAYERS);
     c->n_ctx = hf_int(r, contexts, -1, 1, INT32_MAX);
     c->n_vocab = hf_int(r, (hf_names){"vocab_size"}, -1, 1, MODEL_MAX_VOCAB);
+    if (arch_tensor_of(c->arch, ROLE_TOKEN_TYPES))
+        c->n_token_types = hf_int(r, (hf_names){"type_vocab_size"}, 2, 1, 1 << 16);
     c->rms = c->arch->norm == NORM_RMS ||
              (c->arch->has & ARCH_NORM_EITHER && hf_has(r, "rms_norm_eps"));
     c->parallel = c->arch->parallel_by_key && hf_flag(r, (hf_names){"use_parallel_residual"}, true);
@@ -357,6 +362,30 @@ static void choose_name(const json_node *root, const char *dir, char *name, size
     snprintf(name, n_name, "%s", *last ? last : "model");
 }
 
+/* Reads 1_Pooling/config.json of sentence-transformers. */
+static pi_status read_pooling(const char *dir, hf_config *c, pi_error *err) {
+    enum { NONE, MEAN, CLS, LAST };
+    static const struct {
+        const char *key;
+        int32_t pooling;
+    } kinds[] = {{"pooling_mode_cls_token", CLS},
+                 {"pooling_mode_mean_tokens", MEAN},
+                 {"pooling_mode_lasttoken", LAST}};
+    char path[PATH_BYTES];
+    json_doc *doc = NULL;
+    c->pooling = -1;
+    if (!file_join(path, sizeof path, dir, "1_Pooling/config.json") || !file_exists(path))
+        return PI_OK;
+    pi_status status = json_parse_file(path, &doc, err);
+    for (size_t i = 0; status == PI_OK && i < sizeof kinds / sizeof kinds[0]; i++) {
+        bool yes = false;
+        json_as_bool(json_get(json_root(doc), kinds[i].key), &yes);
+        if (yes && c->pooling < 0) c->pooling = kinds[i].pooling;
+    }
+    json_free(doc);
+    return status;
+}
+
 pi_status hf_config_read(const char *dir, const notifier *t, hf_config *out, pi_error *err) {
     char path[PATH_BYTES];
     if (!file_join(path, sizeof path, dir, "config.json"))
@@ -369,6 +398,7 @@ pi_status hf_config_read(const char *dir, const notifier *t, hf_config *out, pi_
     if (status != PI_OK) return status;
     status = hf_config_parse(json_root(doc), path, t, out, err);
     if (status == PI_OK) choose_name(json_root(doc), dir, out->name, sizeof out->name);
+    if (status == PI_OK && out->arch->encoder) status = read_pooling(dir, out, err);
     json_free(doc);
     return status;
 }
@@ -386,6 +416,7 @@ static int32_t ff_width(const hf_config *c, int layer) {
 }
 
 uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim) {
+    if (dim == DIM_TYPES) return (uint64_t)c->n_token_types;
     bool windowed = c->window > 0 && c->windowed[layer];
     int32_t head_dim = windowed && c->head_dim_window > 0 ? c->head_dim_window : c->head_dim;
     arch_sizes sizes = {.n_embd = c->n_embd,
@@ -514,6 +545,8 @@ static void put_indexer(const hf_config *c, gguf_writer *w) {
     hf_put_u32(w, c, "attention.indexer.head_count", c->n_index_head);
     hf_put_u32(w, c, "attention.indexer.key_length", c->index_dim);
     hf_put_u32(w, c, "attention.indexer.top_k", c->n_index_blocks);
+    if (c->index_types) hf_put_bools(w, c, "attention.indexer.types", c->index_own);
+    if (c->index_block == 0) return;
     hf_put_u32(w, c, "attention.indexer.block_size", c->index_block);
     hf_put_u32(w, c, "attention.indexer.local_blocks", c->n_index_local);
 }
@@ -576,6 +609,10 @@ void hf_config_put(const hf_config *c, gguf_writer *w) {
         put_f32(w, c, "kda.gate_lower_bound", c->recurrent.least_decay);
     put_f32(w, c, c->rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
             c->norm_eps);
+    if (c->arch->encoder) put_bool(w, c, "attention.causal", false);
+    if (c->arch->encoder && c->pooling >= 0) hf_put_u32(w, c, "pooling_type", c->pooling);
+    if (c->n_token_types > 0)
+        gguf_put_u32(w, "tokenizer.ggml.token_type_count", (uint32_t)c->n_token_types);
     if (c->arch->parallel_by_key) put_bool(w, c, "use_parallel_residual", c->parallel);
     hf_put_u32(w, c, "vocab_size", c->n_vocab);
     put_rope(c, w);

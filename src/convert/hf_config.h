@@ -102,8 +102,12 @@ typedef struct hf_config {
     /* number of first layers that image features are added to; 0: none */
     int32_t n_deepstack;
     int32_t n_index_head, index_dim, n_index_blocks, index_block; /* sparse attention; 0: none */
-    int32_t n_index_local; /* last blocks that a token always attends to */
-    int32_t window;        /* 0: no layer has a window */
+    int32_t n_index_local;            /* last blocks that a token always attends to */
+    int32_t n_token_types;            /* encoders; 0: none */
+    int32_t pooling;                  /* pooling_type of encoders; -1: not known */
+    bool index_types;                 /* the list of layers is in config.json */
+    bool index_own[MODEL_MAX_LAYERS]; /* DSA: layers that select positions themselves */
+    int32_t window;                   /* 0: no layer has a window */
     bool windowed[MODEL_MAX_LAYERS];
     bool unrotated; /* no layer rotates, although the architecture supports RoPE */
     hf_number_key numbers[HF_MAX_NUMBERS];

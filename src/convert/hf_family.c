@@ -94,6 +94,69 @@ static const hf_tensor exaone_moe_tensors[] = {
     RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "mlp.e_score_correction_bias"),
 };
 
+/* With and without the prefix of the whole model. Matrices are stored [in][out]. */
+#define GPT2(role, name)      RENAMED(role, "transformer.h.%d." name), RENAMED(role, "h.%d." name)
+#define GPT2_NORM(role, name) GPT2(role, name ".weight"), GPT2(role##_BIAS, name ".bias")
+#define GPT2_MATRIX(role, name)                                                                    \
+    {role, "transformer.h.%d." name ".weight", HF_ALL, HF_TRANSPOSED, false},                      \
+        {role, "h.%d." name ".weight", HF_ALL, HF_TRANSPOSED, false},                              \
+        GPT2(role##_BIAS, name ".bias")
+static const hf_tensor gpt2_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, "transformer.wte.weight"),
+    RENAMED(ROLE_TOKEN_EMBD, "wte.weight"),
+    RENAMED(ROLE_POS_EMBD, "transformer.wpe.weight"),
+    RENAMED(ROLE_POS_EMBD, "wpe.weight"),
+    WITH_BIAS(ROLE_OUTPUT_NORM, "transformer.ln_f"),
+    WITH_BIAS(ROLE_OUTPUT_NORM, "ln_f"),
+    GPT2_NORM(ROLE_ATTN_NORM, "ln_1"),
+    GPT2_MATRIX(ROLE_ATTN_QKV, "attn.c_attn"),
+    GPT2_MATRIX(ROLE_ATTN_OUT, "attn.c_proj"),
+    GPT2_NORM(ROLE_FFN_NORM, "ln_2"),
+    GPT2_MATRIX(ROLE_FFN_UP, "mlp.c_fc"),
+    GPT2_MATRIX(ROLE_FFN_DOWN, "mlp.c_proj"),
+};
+
+/* With and without the prefix of the whole model; old checkpoints name norms' numbers gamma, beta.
+ */
+#define BERT(role, name)        RENAMED(role, "bert." name), RENAMED(role, name)
+#define BERT_LINEAR(role, name) BERT(role, name ".weight"), BERT(role##_BIAS, name ".bias")
+#define BERT_NORM(role, name)                                                                      \
+    BERT_LINEAR(role, name), BERT(role, name ".gamma"), BERT(role##_BIAS, name ".beta")
+#define BERT_LAYER "encoder.layer.%d."
+static const hf_tensor bert_tensors[] = {
+    BERT(ROLE_TOKEN_EMBD, "embeddings.word_embeddings.weight"),
+    BERT(ROLE_POS_EMBD, "embeddings.position_embeddings.weight"),
+    BERT(ROLE_TOKEN_TYPES, "embeddings.token_type_embeddings.weight"),
+    BERT_NORM(ROLE_EMBD_NORM, "embeddings.LayerNorm"),
+    BERT_LINEAR(ROLE_ATTN_Q, BERT_LAYER "attention.self.query"),
+    BERT_LINEAR(ROLE_ATTN_K, BERT_LAYER "attention.self.key"),
+    BERT_LINEAR(ROLE_ATTN_V, BERT_LAYER "attention.self.value"),
+    BERT_LINEAR(ROLE_ATTN_OUT, BERT_LAYER "attention.output.dense"),
+    BERT_NORM(ROLE_ATTN_SUM_NORM, BERT_LAYER "attention.output.LayerNorm"),
+    BERT_LINEAR(ROLE_FFN_UP, BERT_LAYER "intermediate.dense"),
+    BERT_LINEAR(ROLE_FFN_DOWN, BERT_LAYER "output.dense"),
+    BERT_NORM(ROLE_FFN_SUM_NORM, BERT_LAYER "output.LayerNorm"),
+};
+
+#define BLOOM_QKV "self_attention.query_key_value."
+static const hf_tensor bloom_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, "transformer.word_embeddings.weight"),
+    RENAMED(ROLE_TOKEN_EMBD, "word_embeddings.weight"),
+    WITH_BIAS(ROLE_EMBD_NORM, "transformer.word_embeddings_layernorm"),
+    WITH_BIAS(ROLE_EMBD_NORM, "word_embeddings_layernorm"),
+    WITH_BIAS(ROLE_OUTPUT_NORM, "transformer.ln_f"),
+    WITH_BIAS(ROLE_OUTPUT_NORM, "ln_f"),
+    GPT2_NORM(ROLE_ATTN_NORM, "input_layernorm"),
+    {ROLE_ATTN_QKV, "transformer.h.%d." BLOOM_QKV "weight", HF_GROUPED_QKV, HF_PLAIN, false},
+    {ROLE_ATTN_QKV, "h.%d." BLOOM_QKV "weight", HF_GROUPED_QKV, HF_PLAIN, false},
+    {ROLE_ATTN_QKV_BIAS, "transformer.h.%d." BLOOM_QKV "bias", HF_GROUPED_QKV, HF_PLAIN, false},
+    {ROLE_ATTN_QKV_BIAS, "h.%d." BLOOM_QKV "bias", HF_GROUPED_QKV, HF_PLAIN, false},
+    GPT2_NORM(ROLE_ATTN_OUT, "self_attention.dense"),
+    GPT2_NORM(ROLE_FFN_NORM, "post_attention_layernorm"),
+    GPT2_NORM(ROLE_FFN_UP, "mlp.dense_h_to_4h"),
+    GPT2_NORM(ROLE_FFN_DOWN, "mlp.dense_4h_to_h"),
+};
+
 #define FALCON "transformer.h.%d."
 static const hf_tensor falcon_tensors[] = {
     RENAMED(ROLE_TOKEN_EMBD, "transformer.word_embeddings.weight"),
@@ -423,6 +486,9 @@ static const hf_family families[] = {
     {TYPES("deepseek_v2", "deepseek_v3", "kimi_k2"), .arch = "deepseek2", .flags = HF_INTERLEAVED,
      .pre = "kimi-k2", /* the only family with a tiktoken file */
      TENSORS(deepseek_tensors)},
+    {TYPES("deepseek_v32"), .arch = "deepseek32", .flags = HF_INTERLEAVED,
+     TENSORS(deepseek_tensors)},
+    {TYPES("glm_moe_dsa"), .arch = "glm-dsa", .flags = HF_INTERLEAVED, TENSORS(deepseek_tensors)},
     {TYPES("dots1"), .arch = "dots1"},
     {TYPES("ernie4_5"), .arch = "ernie4_5", .flags = HF_INTERLEAVED},
     {TYPES("ernie4_5_moe"), .arch = "ernie4_5-moe", .flags = HF_INTERLEAVED,
@@ -450,6 +516,10 @@ static const hf_family families[] = {
     {TYPES("glm4"), .arch = "glm4", .flags = HF_INTERLEAVED, DEFAULTS(PARTLY_ROTATED(0.5)),
      TENSORS(glm4_tensors)},
     {TYPES("glm4_moe"), .arch = "glm4moe", DEFAULTS(PARTLY_ROTATED(0.5))},
+    {TYPES("bert"), .arch = "bert", TENSORS(bert_tensors)},
+    {TYPES("bloom"), .arch = "bloom", .flags = HF_WIDTH_FOUR,
+     DEFAULTS({"max_position_embeddings", 2048}), TENSORS(bloom_tensors)},
+    {TYPES("gpt2"), .arch = "gpt2", .flags = HF_WIDTH_FOUR, TENSORS(gpt2_tensors)},
     {TYPES("gpt_oss"), .arch = "gpt-oss", TENSORS(gpt_oss_tensors)},
     {TYPES("granite"), .arch = "granite"},
     {TYPES("granitemoe", "granitemoeshared"), .arch = "granitemoe", TENSORS(granite_moe_tensors)},

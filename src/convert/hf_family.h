@@ -64,6 +64,7 @@ enum {
     HF_INTERLEAVED = 1,    /* rotates neighbouring elements like GGUF: Q and K keep their order */
     HF_NORMS_LESS_ONE = 2, /* norms multiply by 1 + weight */
     HF_MULTIPLIED = 4,     /* config.json has factors of weights */
+    HF_WIDTH_FOUR = 16,    /* without a number, FFNs have 4 * n_embd neurons */
     HF_SECTIONS = 8        /* pairs rotate in sections, which are identical for text */
 };
 

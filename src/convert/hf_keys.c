@@ -113,6 +113,21 @@ static int32_t size_in(hf_reader *r, const json_node *node, const char *key, dou
 static void read_indexer(hf_reader *r, hf_config *c) {
     const char *key;
     if (!arch_tensor_of(c->arch, ROLE_INDEX_Q)) return;
+    if (arch_tensor_of(c->arch, ROLE_INDEX_WEIGHTS)) { /* DSA */
+        c->n_index_head = hf_int(r, (hf_names){"index_n_heads"}, -1, 1, MODEL_MAX_HEADS);
+        c->index_dim = hf_int(r, (hf_names){"index_head_dim"}, -1, 1, HF_MAX_HEAD_DIM);
+        c->n_index_blocks = hf_int(r, (hf_names){"index_topk"}, -1, 1, INT32_MAX);
+        const json_node *types = hf_find(r, (hf_names){"indexer_types"}, &key);
+        c->index_types = types && c->arch->index_by_layer;
+        for (int i = 0; i < c->n_layer && r->status == PI_OK; i++) {
+            const char *type = "full";
+            size_t n;
+            if (c->index_types && !json_as_string(json_at(types, (size_t)i), &type, &n))
+                hf_fail(r, key, "is not a list of \"full\" and \"shared\"");
+            c->index_own[i] = strcmp(type, "full") == 0;
+        }
+        return;
+    }
     const json_node *node = hf_find(r, (hf_names){"sparse_attention_config"}, &key);
     c->n_index_head = size_in(r, node, "sparse_num_index_heads", NAN);
     c->index_dim = size_in(r, node, "sparse_index_dim", NAN);

@@ -5,6 +5,7 @@
  * merge that creates it. */
 #include "hf_tokenizer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "hf_pretokenizer.h"
@@ -45,8 +46,26 @@ static bool is_byte_token(const char *text) {
            strchr(hex, text[3]) && strchr(hex, text[4]);
 }
 
-static pi_status read_tokens(const json_node *model, const char *path, bool byte_fallback, vocab *v,
-                             pi_error *err) {
+/* Defines a token of WordPiece: pieces within a word lose their "##", other tokens get U+2581,
+ * except special ones. */
+static pi_status set_word(const json_node *added, vocab *v, int32_t id, const char *text,
+                          pi_error *err) {
+    static const char mark[] = "\xE2\x96\x81";
+    char plain[sizeof mark + VOCAB_MAX_TEXT];
+    bool special = false;
+    for (size_t i = 0; i < json_count(added) && !special; i++) {
+        const char *content = text_of(json_at(added, i), "content");
+        special = content && strcmp(content, text) == 0;
+    }
+    bool within = strncmp(text, "##", 2) == 0 && text[2];
+    snprintf(plain, sizeof plain, "%s%s", special || within ? "" : mark,
+             within && !special ? text + 2 : text);
+    return vocab_set(v, id, plain, strlen(plain), SCORE_UNMADE, TOKEN_NORMAL, err);
+}
+
+/* added: tokens besides those of WordPiece; NULL: another kind of tokenizer. */
+static pi_status read_tokens(const json_node *model, const char *path, bool byte_fallback,
+                             const json_node *added, vocab *v, pi_error *err) {
     const json_node *table = json_get(model, "vocab");
     if (json_kind_of(table) != JSON_OBJECT || json_count(table) == 0)
         return bad_json(err, path, "model.vocab is not an object of tokens and ids");
@@ -64,7 +83,9 @@ static pi_status read_tokens(const json_node *model, const char *path, bool byte
             return error_set(err, PI_ERR_FORMAT, "bad tokenizer: %s: two tokens have the id %lld",
                              path, (long long)id);
         token_type type = byte_fallback && is_byte_token(text) ? TOKEN_BYTE : TOKEN_NORMAL;
-        pi_status status = vocab_set(v, (int32_t)id, text, strlen(text), SCORE_UNMADE, type, err);
+        pi_status status = added ? set_word(added, v, (int32_t)id, text, err)
+                                 : vocab_set(v, (int32_t)id, text, strlen(text), SCORE_UNMADE, type,
+                                             err);
         if (status != PI_OK) return error_prefix(err, status, "%s", path);
     }
     return vocab_build_index(v, path, err);
@@ -172,7 +193,7 @@ static void take_unknown(const json_node *model, vocab *v) {
 static pi_status read_sentencepiece_like(const json_node *root, const json_node *model,
                                          const char *path, vocab *v, pi_error *err) {
     v->model = "llama";
-    pi_status status = read_tokens(model, path, true, v, err);
+    pi_status status = read_tokens(model, path, true, NULL, v, err);
     if (status != PI_OK) return status;
     status = read_merges(model, path, true, v, err);
     if (status != PI_OK) return status;
@@ -187,7 +208,7 @@ static pi_status read_plain_text(const json_node *model, const char *path, vocab
                                  pi_error *err) {
     v->model = "gemma4";
     v->add_space_prefix = VOCAB_NO;
-    pi_status status = read_tokens(model, path, true, v, err);
+    pi_status status = read_tokens(model, path, true, NULL, v, err);
     if (status == PI_OK) take_unknown(model, v);
     return status == PI_OK ? read_merges(model, path, false, v, err) : status;
 }
@@ -201,7 +222,7 @@ static pi_status read_byte_level(const json_node *root, const json_node *model, 
     bool whole = true;
     json_as_bool(json_get(model, "ignore_merges"), &whole);
     if (!whole && strcmp(v->pre, "llama-bpe") == 0) v->pre = "smaug-bpe";
-    status = read_tokens(model, path, false, v, err);
+    status = read_tokens(model, path, false, NULL, v, err);
     if (status != PI_OK) return status;
     const char *normalizer = text_of(json_get(root, "normalizer"), "type");
     if (normalizer) notify(t, "normalizer %.40s is dropped: text is not normalized", normalizer);
@@ -213,6 +234,32 @@ static pi_status read_byte_level(const json_node *root, const json_node *model, 
     return read_merges(model, path, false, v, err);
 }
 
+static pi_status read_wordpiece(const json_node *root, const json_node *model, const char *path,
+                                vocab *v, pi_error *err) {
+    const json_node *added = json_get(root, "added_tokens"),
+                    *normalizer = json_get(root, "normalizer");
+    const char *prefix = text_of(model, "continuing_subword_prefix");
+    bool lower = true, accents;
+    if (!type_is(normalizer, "BertNormalizer") || (prefix && strcmp(prefix, "##") != 0))
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "unknown kind of tokenizer: %s: WordPiece without BertNormalizer, or with "
+                         "another prefix than ##",
+                         path);
+    if (json_kind_of(added) != JSON_ARRAY)
+        return bad_json(err, path, "added_tokens is not an array");
+    v->model = "bert";
+    pi_status status = read_tokens(model, path, false, added, v, err);
+    if (status != PI_OK) return status;
+    json_as_bool(json_get(normalizer, "lowercase"), &lower);
+    accents = lower; /* where it is null */
+    json_as_bool(json_get(normalizer, "strip_accents"), &accents);
+    v->lower_case = flag_from(lower);
+    v->strip_accents = flag_from(accents);
+    const char *unk = text_of(model, "unk_token");
+    v->unk = unk ? vocab_find(v, unk, strlen(unk)) : -1;
+    return PI_OK;
+}
+
 pi_status hf_tokenizer_read(const json_node *root, const char *path, const char *pre,
                             const notifier *t, vocab *v, pi_error *err) {
     const json_node *model = json_get(root, "model");
@@ -222,10 +269,11 @@ pi_status hf_tokenizer_read(const json_node *root, const char *path, const char 
     json_as_bool(json_get(model, "byte_fallback"), &byte_fallback);
     bool byte_level = find_step(json_get(root, "pre_tokenizer"), "pretokenizers", "ByteLevel") !=
                       NULL;
+    if (type && strcmp(type, "WordPiece") == 0) return read_wordpiece(root, model, path, v, err);
     if (type && strcmp(type, "BPE") != 0)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "unknown kind of tokenizer: %s: model.type is '%.40s'; BPE can be "
-                         "converted",
+                         "unknown kind of tokenizer: %s: model.type is '%.40s'; BPE and WordPiece "
+                         "can be converted",
                          path, type);
     if (byte_level) return read_byte_level(root, model, path, t, v, err);
     if (byte_fallback && pre && strcmp(pre, "gemma4") == 0)

@@ -258,6 +258,11 @@ static int32_t find_end_of_turn(const vocab *v, const json_node *object) {
     return -1;
 }
 
+static int32_t find_special(const folder *f, const vocab *v, const char *key) {
+    int32_t id = find_named(v, root_of(f, FILE_TOKENIZER_CONFIG), key);
+    return id >= 0 ? id : find_named(v, root_of(f, FILE_SPECIAL_TOKENS), key);
+}
+
 static void choose_special(const folder *f, vocab *v) {
     const struct {
         const char *token, *id;
@@ -276,6 +281,11 @@ static void choose_special(const folder *f, vocab *v) {
             id = find_numbered(v, root_of(f, by_id[i]), kinds[k].id);
         if (id >= 0) *kinds[k].out = id;
     }
+    if (strcmp(v->model, "bert") == 0) {
+        v->cls = find_special(f, v, "cls_token");
+        v->sep = find_special(f, v, "sep_token");
+        v->mask = find_special(f, v, "mask_token");
+    }
     v->eot = find_end_of_turn(v, root_of(f, FILE_GENERATION_CONFIG));
     if (v->eot < 0) v->eot = find_end_of_turn(v, root_of(f, FILE_CONFIG));
 }
@@ -283,6 +293,7 @@ static void choose_special(const folder *f, vocab *v) {
 static void choose_flags(const folder *f, vocab *v) {
     const json_node *config = root_of(f, FILE_TOKENIZER_CONFIG);
     bool value;
+    if (strcmp(v->model, "bert") == 0) return; /* always [CLS] text [SEP] */
     if (json_as_bool(json_get(config, "add_bos_token"), &value))
         v->add_bos = value ? VOCAB_YES : VOCAB_NO;
     if (json_as_bool(json_get(config, "add_eos_token"), &value))

@@ -14,6 +14,11 @@ pi_status vocab_init(vocab *v, int32_t n_tokens, pi_error *err) {
                  .bos = -1,
                  .eos = -1,
                  .eot = -1,
+                 .cls = -1,
+                 .sep = -1,
+                 .mask = -1,
+                 .lower_case = VOCAB_UNSAID,
+                 .strip_accents = VOCAB_UNSAID,
                  .unk = -1,
                  .pad = -1,
                  .add_bos = VOCAB_UNSAID,
@@ -174,16 +179,16 @@ pi_status vocab_put(const vocab *v, gguf_writer *w, pi_error *err) {
     if (v->pre) gguf_put_string(w, "tokenizer.ggml.pre", v->pre);
     pi_status status = put_tokens(v, w, err);
     if (status != PI_OK) return status;
-    if (strcmp(v->model, "llama") != 0)
+    if (strcmp(v->model, "llama") != 0 && strcmp(v->model, "bert") != 0)
         gguf_put_strings(w, "tokenizer.ggml.merges", v->merges, v->n_merges);
     const struct {
         const char *key;
         int32_t id;
-    } ids[] = {{"tokenizer.ggml.bos_token_id", v->bos},
-               {"tokenizer.ggml.eos_token_id", v->eos},
-               {"tokenizer.ggml.eot_token_id", v->eot},
-               {"tokenizer.ggml.unknown_token_id", v->unk},
-               {"tokenizer.ggml.padding_token_id", v->pad}};
+    } ids[] = {
+        {"tokenizer.ggml.bos_token_id", v->bos},       {"tokenizer.ggml.eos_token_id", v->eos},
+        {"tokenizer.ggml.eot_token_id", v->eot},       {"tokenizer.ggml.unknown_token_id", v->unk},
+        {"tokenizer.ggml.padding_token_id", v->pad},   {"tokenizer.ggml.cls_token_id", v->cls},
+        {"tokenizer.ggml.seperator_token_id", v->sep}, {"tokenizer.ggml.mask_token_id", v->mask}};
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
         if (ids[i].id >= 0) gguf_put_u32(w, ids[i].key, (uint32_t)ids[i].id);
     const struct {
@@ -191,7 +196,9 @@ pi_status vocab_put(const vocab *v, gguf_writer *w, pi_error *err) {
         vocab_flag flag;
     } flags[] = {{"tokenizer.ggml.add_bos_token", v->add_bos},
                  {"tokenizer.ggml.add_eos_token", v->add_eos},
-                 {"tokenizer.ggml.add_space_prefix", v->add_space_prefix}};
+                 {"tokenizer.ggml.add_space_prefix", v->add_space_prefix},
+                 {"tokenizer.ggml.normalizer.lowercase", v->lower_case},
+                 {"tokenizer.ggml.normalizer.strip_accents", v->strip_accents}};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         if (flags[i].flag != VOCAB_UNSAID)
             gguf_put_bool(w, flags[i].key, flags[i].flag == VOCAB_YES);

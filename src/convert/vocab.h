@@ -32,14 +32,14 @@ typedef struct vocab_template {
 
 typedef struct vocab {
     arena arena;
-    const char *model;   /* "llama", "gpt2", "gemma4"; NULL: the folder has no tokenizer */
+    const char *model;   /* "llama", "gpt2", "gemma4", "bert"; NULL: the folder has no tokenizer */
     const char *pre;     /* pre-tokenizer of gpt2, NULL otherwise */
     vocab_token *tokens; /* [n_tokens] */
     int32_t n_tokens;
-    gguf_string *merges; /* [n_merges] "left right", best first; unused for llama */
+    gguf_string *merges; /* [n_merges] "left right", best first; unused for llama, bert */
     size_t n_merges, merges_capacity;
-    int32_t bos, eos, eot, unk, pad; /* -1: none */
-    vocab_flag add_bos, add_eos, add_space_prefix;
+    int32_t bos, eos, eot, unk, pad, cls, sep, mask; /* -1: none */
+    vocab_flag add_bos, add_eos, add_space_prefix, lower_case, strip_accents;
     vocab_template templates[VOCAB_MAX_TEMPLATES];
     int n_templates;
     uint32_t *index; /* hash table of ids + 1, see vocab_find; NULL: not built */

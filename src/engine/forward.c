@@ -363,11 +363,11 @@ static pi_status check_layer(const engine_context *c, const pi_session *s, int l
                      layer, n_tokens, (long long)pos);
 }
 
-/* The steps before the layers, for embeddings per layer: without the observer. */
-static void run_embedding(engine_context *c) {
+/* The steps before layer `first`, for vectors that later layers read: without the observer. */
+static void run_before(engine_context *c, int first) {
     engine_observer observer = c->observer;
     int end = 0;
-    while (c->cpu.plan->steps[end].layer < 0) end++;
+    while (c->cpu.plan->steps[end].layer < first) end++;
     c->observer = NULL;
     forward_begin(c, 0, end);
     forward_run(c);
@@ -378,7 +378,8 @@ pi_status engine_run_layer(engine_context *c, pi_session *s, int layer, const in
                            float *x, int n_tokens, int64_t pos, pi_error *err) {
     pi_status status = check_layer(c, s, layer, n_tokens, pos, err);
     pi_input in = {.session = s, .tokens = tokens, .n_tokens = n_tokens};
-    bool embeds = layer < 0 || model_keeps_embedding(c->cpu.model);
+    bool values = layer > 0 && model_keeps_values(c->cpu.model);
+    bool embeds = layer < 0 || values || model_keeps_embedding(c->cpu.model);
     if (status == PI_OK && embeds) status = request_check_tokens(c, &in, err);
     if (status != PI_OK) return status;
     int first = 0, end = c->cpu.plan->n_steps;
@@ -403,7 +404,7 @@ pi_status engine_run_layer(engine_context *c, pi_session *s, int layer, const in
         c->cpu.ubatch.item_of_row[i] = &c->cpu.ubatch.items[0];
         cpu_exec_fill_angles(&c->cpu, i);
     }
-    if (layer >= 0 && embeds) run_embedding(c);
+    if (layer >= 0 && embeds) run_before(c, values ? 1 : 0);
     if (layer >= 0) memcpy(c->cpu.buf[BUF_X], x, n_bytes);
     forward_begin(c, first, end);
     forward_run(c);

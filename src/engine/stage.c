@@ -31,7 +31,7 @@ static stage_parts parts_to(const plan *p, int first) {
     const model_hparams *hp = &p->model->hp;
     stage_parts parts = {.first = first, .residual = plan_residual_width(p->model)};
     parts.lists = continues_selection(p->model, first);
-    if (!model_keeps_embedding(p->model)) return parts;
+    if (!model_keeps_embedding(p->model) && !model_keeps_values(p->model)) return parts;
     parts.embd_at = hp->n_embd_layer > 0 ? (int64_t)first * hp->n_embd_layer : 0;
     parts.embd = hp->n_embd_layer > 0 ? (int64_t)(hp->n_layer - first) * hp->n_embd_layer
                                       : hp->n_embd;

@@ -63,6 +63,7 @@ static const char *find_activation(const gguf_file *f, gguf_string arch) {
     }
     const arch_row *row = arch_find(arch.data, arch.n_bytes);
     if (!row) return NULL;
+    if (row->xielu) return "xielu";
     return activation_name(
         arch_activation(row, gguf_is_pwri(f), find_arch_key(f, arch, "expert_count") != NULL));
 }

@@ -150,6 +150,32 @@ typedef enum tensor_role {
     ROLE_SSM_A,       /* decay of a head's state */
     ROLE_SSM_D,       /* weight of the input that bypasses the state */
     ROLE_SSM_NORM,    /* of the output */
+    ROLE_SSM_NORM_BIAS,
+    /* RWKV (MIXER_WKV). Products read y + (y' - y) * weight, where y' is the normed input of the
+     * token before. RWKV-6 adds a product of the token to the weights: SHIFT_B * tanh(SHIFT_A *
+     * y''), y'' with the weights SHIFT_X. */
+    ROLE_SSM_SHIFT,   /* weights, one row for each product: of queries, decays, keys, values, rates
+                         and   gate; RWKV-6: of decays, keys, values, queries and gate */
+    ROLE_SSM_SHIFT_W, /* or one tensor for each */
+    ROLE_SSM_SHIFT_K,
+    ROLE_SSM_SHIFT_V,
+    ROLE_SSM_SHIFT_R,
+    ROLE_SSM_SHIFT_G,
+    ROLE_SSM_SHIFT_X,
+    ROLE_SSM_SHIFT_A,
+    ROLE_SSM_SHIFT_B, /* one matrix for each product */
+    ROLE_SSM_IN_BIAS, /* of queries, keys and values */
+    ROLE_SSM_IN_K_BIAS,
+    ROLE_SSM_IN_V_BIAS,
+    ROLE_SSM_RATE_A, /* learning rates, as a product of two matrices */
+    ROLE_SSM_RATE_B,
+    ROLE_SSM_RATE_BIAS,
+    ROLE_SSM_FIRST_A, /* how far values follow those of the first layer, likewise */
+    ROLE_SSM_FIRST_B,
+    ROLE_SSM_FIRST_BIAS,
+    ROLE_SSM_ERASE,    /* multiplies keys, which gives the direction that is erased */
+    ROLE_SSM_RATE_KEY, /* how far rates multiply keys */
+    ROLE_SSM_BONUS,    /* weights of the token's own key for its own query */
     ROLE_SSM_OUT,
     ROLE_ATTN_POST_NORM, /* post-norm of attention */
     ROLE_ATTN_SUM_NORM,  /* of the residual stream after the addition of attention (BERT) */
@@ -158,6 +184,11 @@ typedef enum tensor_role {
     ROLE_ATTN_SUM_NORM_2_BIAS,
     ROLE_FFN_NORM,
     ROLE_FFN_NORM_BIAS,
+    /* RWKV: the FFN reads a shifted input too (ROLE_SSM_SHIFT), and in RWKV-6 its result is
+     * multiplied by the sigmoid of a projection of another one. */
+    ROLE_FFN_SHIFT,
+    ROLE_FFN_SHIFT_R,
+    ROLE_FFN_RECEPTANCE,
     ROLE_FC1,         /* predictor: residual stream or normed input -> rank */
     ROLE_FC2,         /* predictor: rank -> one score per neuron */
     ROLE_FC2_BIAS,    /* added to the scores */
@@ -278,6 +309,7 @@ typedef enum arch_dim {
     DIM_HEADS_KV,       /* n_head_kv */
     DIM_HALF_ROT,       /* n_rot / 2 */
     DIM_ROT,            /* n_rot */
+    DIM_HALF_ROTS,      /* half of the largest n_rot of all layers */
     DIM_QKV,            /* DIM_Q + DIM_KV + DIM_VALUES */
     DIM_NOPE,           /* q_dim - n_rot: elements of a head without rotation (MLA) */
     DIM_V,              /* v_dim */
@@ -341,12 +373,15 @@ typedef enum arch_dim {
     DIM_SSM_2INNER,      /* 2 * DIM_SSM_INNER */
     DIM_SSM_STATE,       /* elements of a key */
     DIM_SSM_RANK,        /* elements of the latent vector of time steps */
-    DIM_SSM_X            /* DIM_SSM_RANK + 2 * DIM_SSM_STATE */
+    DIM_SSM_X,           /* DIM_SSM_RANK + 2 * DIM_SSM_STATE */
+    DIM_SSM_KEYS,        /* DIM_SSM_GROUPS * DIM_SSM_STATE */
+    DIM_FIVE             /* 5 */
 } arch_dim;
 
 /* The values of the symbolic sizes in one layer of a model. */
 typedef struct arch_sizes {
     int64_t n_embd, n_vocab, n_ff, n_head, n_head_kv, head_dim, n_rot;
+    int64_t n_rots;       /* the largest n_rot */
     int64_t q_dim, v_dim; /* of a head's query (MLA) and value; 0: head_dim */
     int64_t n_latent, n_latent_q;
     int64_t n_expert_embd; /* 0: n_embd */
@@ -381,6 +416,7 @@ enum {
     TENSOR_UNUSED = 32768,     /* may be in files, but is not used, as in llama.cpp */
     TENSOR_IF_FITS = 65536, /* in files where the shape is another, the name is of another role */
     TENSOR_COMPRESSED = 262144, /* only in layers with compressed keys */
+    TENSOR_FOURTH = 1048576,    /* dims[1] is the file's fourth dimension; the others are 1 */
     TENSOR_STACKED = 524288,    /* files may store the matrices stacked as one */
     TENSOR_SPARSE = 512         /* written by `prepare` or part of a PWRI file: a predictor, a
                                    measurement, or another form of a matrix of the network */
@@ -399,8 +435,11 @@ enum {
                         has a decay per element of a key; with scan_heads as in Mamba-2 */
     MIXER_LIGHTNING = 64, /* linear attention with a constant decay per head (Lightning Attention-2;
                              Qin et al. 2024, arXiv 2401.04658) */
+    MIXER_WKV = 128, /* RWKV-6 (Peng et al. 2024, arXiv 2404.05892) and RWKV-7 (Peng et al. 2025,
+                        arXiv 2503.14456): a decay per element of a key, which depends on the token
+                        before too */
     MIXER_RECURRENT = MIXER_CONV | MIXER_SSM | MIXER_DELTA | MIXER_KDA | MIXER_SCAN |
-                      MIXER_LIGHTNING
+                      MIXER_LIGHTNING | MIXER_WKV
 };
 
 /* Which layers of an architecture have which mixers, and which have an FFN. */
@@ -513,6 +552,8 @@ typedef struct arch_row {
     bool in_by_head;        /* rows of ROLE_SSM_IN come head by head: MIXER_SCAN's gates and inputs;
                                MIXER_LIGHTNING's queries, keys and values */
     bool decays_bounded;    /* kda.gate_lower_bound is a bound without kda.safe_gate (MIXER_KDA) */
+    bool xielu; /* FFNs have xIELU (keys xielu.alpha_n, alpha_p, beta, eps), not an activation of
+                   the list */
     bool gates_soft;        /* SiTU (activation.situ_beta, situ_linear_beta) in FFNs and experts */
     bool decays_positive;   /* ROLE_SSM_A has e^A_log, not its negative (MIXER_KDA) */
     bool residual_normed;   /* blocks add to the normed stream times residual_scale, not to the
@@ -527,6 +568,7 @@ typedef struct arch_row {
     expert_gating gating;   /* unless expert_gating_func is present */
     float shared_scale;     /* multiplies the sum of the experts and the shared expert; 0: 1 */
     rope_kind index_rope;   /* DSA: of index queries and keys; ROPE_NONE: as of the other heads */
+    bool rot_half;          /* layers without a window rotate half of rope.dimension_count */
     bool rot_last;          /* the last elements of queries and keys are rotated, not the first */
     bool index_rot_last;    /* DSA: the last elements of index queries and keys are rotated, not
                                the first */

@@ -75,6 +75,16 @@ static const arch_tensor arcee_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, FFN_NORM(0), PLAIN_FFN,
 };
 
+static const arch_tensor apertus_tensors[] = {
+    GLOBAL_TENSORS,
+    ROPE_FACTORS,
+    LAYER_VECTOR(ROLE_ATTN_NORM, "attn_norm.weight", "attention_layernorm.weight", DIM_EMBD, 0),
+    PROJECTIONS,
+    HEAD_NORMS(0),
+    LAYER_VECTOR(ROLE_FFN_NORM, "ffn_norm.weight", "feedforward_layernorm.weight", DIM_EMBD, 0),
+    PLAIN_FFN,
+};
+
 static const arch_tensor cohere_tensors[] = {
     GLOBAL_TENSORS, ATTN_NORM, PROJECTIONS, EACH_HEAD_NORMS, GATED_FFN,
 };
@@ -444,6 +454,8 @@ static const arch_row rows[] = {
      .classifier = CLASSIFIER_LAST, TENSORS(qwen3vl_tensors)},
     {GGUF_ROW("arcee", RMS, INTERLEAVED, RELU_SQUARED), .has = ARCH_FFN_UNSCALED,
      TENSORS(arcee_tensors)},
+    {GGUF_ROW("apertus", RMS, NEOX, SILU), .xielu = true, .has = ARCH_FFN_UNSCALED,
+     .qk_norm = NORM_RMS, TENSORS(apertus_tensors)},
     {GGUF_ROW("cohere2", LAYER, INTERLEAVED, SILU), .parallel = true,
      .has = ARCH_LOGIT_MULTIPLIED | ARCH_ROPE_WINDOWED, .window_period = 4, .one_rope_base = true,
      .qk_norm = NORM_LAYER, TENSORS(cohere_tensors)},

@@ -167,6 +167,28 @@ static const arch_tensor laguna_tensors[] = {
     SHARED_EXPERT,
 };
 
+/* Layers with and without a window have other numbers of heads and of rotated elements. */
+static const arch_tensor step35_tensors[] = {
+    {ROLE_TOKEN_EMBD, "token_embd.weight", "model.embed_tokens.weight", {DIM_EMBD, DIM_VOCAB}, 0},
+    {ROLE_OUTPUT_NORM, "output_norm.weight", "model.norm.weight", {DIM_EMBD, DIM_NONE}, TENSOR_F32},
+    {ROLE_OUTPUT, "output.weight", "lm_head.weight", {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},
+    OUTPUT_SKETCH,
+    {ROLE_ROPE_FREQS,
+     "rope_freqs.weight",
+     NULL,
+     {DIM_HALF_ROTS, DIM_NONE},
+     TENSOR_OPTIONAL | TENSOR_F32},
+    ATTN_NORM,
+    PROJECTIONS,
+    LAYER_MATRIX(ROLE_ATTN_GATE, "attn_gate", "self_attn.g_proj", DIM_EMBD, DIM_HEADS,
+                 TENSOR_OPTIONAL | TENSOR_UNSCALED),
+    HEAD_NORMS(TENSOR_OPTIONAL),
+    FFN_NORM(0),
+    DENSE_LAYERS_FFN,
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
 /* A dense FFN, as wide as the embedding, next to experts that read the layer's input. */
 static const arch_tensor arctic_tensors[] = {
     GLOBAL_TENSORS,
@@ -411,6 +433,11 @@ static const arch_row rows[] = {
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ROPE_LOCAL |
             ARCH_HEADS_LOCAL,
      .qk_norm = NORM_RMS, TENSORS(laguna_tensors)},
+    {GGUF_ROW("step35", RMS, NEOX, SILU), .gating = GATING_SIGMOID, .window_period = 4,
+     .local_rope_base = 10000, .rot_half = true, .clamp_late = true, .draft_raw = true,
+     .has = ARCH_QKV_BARE | ARCH_OUT_UNBIASED | ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED |
+            ARCH_EXPERT_KEYS | ARCH_ROPE_LOCAL,
+     .qk_norm = NORM_RMS, TENSORS(step35_tensors)},
     {GGUF_ROW("arctic", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX, .parallel = true,
      .experts_early = true, .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_NORM | ARCH_OUT_UNBIASED,
      TENSORS(arctic_tensors)},

@@ -110,6 +110,10 @@ static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_step_rank;
     case DIM_SSM_X:
         return s->n_step_rank + 2 * s->n_state;
+    case DIM_SSM_KEYS:
+        return s->n_ssm_group * s->n_state;
+    case DIM_FIVE:
+        return 5;
     default:
         return 1;
     }
@@ -143,6 +147,8 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_rot / 2;
     case DIM_ROT:
         return s->n_rot;
+    case DIM_HALF_ROTS:
+        return s->n_rots / 2;
     case DIM_QKV:
         return (s->n_head + s->n_head_kv) * s->head_dim + s->n_head_kv * v_dim;
     case DIM_NOPE:
@@ -370,6 +376,9 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_FFN_POST_NORM] = "post_ffw_norm",
     [ROLE_FFN_POST_NORM_1] = "post_ffw_norm_1",
     [ROLE_FFN_NORM] = "ffn_norm",
+    [ROLE_FFN_SHIFT] = "ffn_shift",
+    [ROLE_FFN_SHIFT_R] = "ffn_shift_r",
+    [ROLE_FFN_RECEPTANCE] = "ffn_receptance",
     [ROLE_FFN_GATE_UP] = "ffn_gate_up",
     [ROLE_FFN_GATE] = "ffn_gate",
     [ROLE_FFN_GATE_BIAS] = "ffn_gate.bias",
@@ -405,6 +414,28 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_SSM_A] = "ssm_a",
     [ROLE_SSM_D] = "ssm_d",
     [ROLE_SSM_NORM] = "ssm_norm",
+    [ROLE_SSM_NORM_BIAS] = "ssm_norm.bias",
+    [ROLE_SSM_SHIFT] = "ssm_shift",
+    [ROLE_SSM_SHIFT_W] = "ssm_shift_w",
+    [ROLE_SSM_SHIFT_K] = "ssm_shift_k",
+    [ROLE_SSM_SHIFT_V] = "ssm_shift_v",
+    [ROLE_SSM_SHIFT_R] = "ssm_shift_r",
+    [ROLE_SSM_SHIFT_G] = "ssm_shift_g",
+    [ROLE_SSM_SHIFT_X] = "ssm_shift_x",
+    [ROLE_SSM_SHIFT_A] = "ssm_shift_a",
+    [ROLE_SSM_SHIFT_B] = "ssm_shift_b",
+    [ROLE_SSM_IN_BIAS] = "ssm_in.bias",
+    [ROLE_SSM_IN_K_BIAS] = "ssm_in_k.bias",
+    [ROLE_SSM_IN_V_BIAS] = "ssm_in_v.bias",
+    [ROLE_SSM_RATE_A] = "ssm_rate_a",
+    [ROLE_SSM_RATE_B] = "ssm_rate_b",
+    [ROLE_SSM_RATE_BIAS] = "ssm_rate.bias",
+    [ROLE_SSM_FIRST_A] = "ssm_first_a",
+    [ROLE_SSM_FIRST_B] = "ssm_first_b",
+    [ROLE_SSM_FIRST_BIAS] = "ssm_first.bias",
+    [ROLE_SSM_ERASE] = "ssm_erase",
+    [ROLE_SSM_RATE_KEY] = "ssm_rate_key",
+    [ROLE_SSM_BONUS] = "ssm_bonus",
     [ROLE_SSM_OUT] = "ssm_out",
     [ROLE_ROUTER] = "ffn_gate_inp",
     [ROLE_ROUTER_BIAS] = "ffn_gate_inp.bias",

@@ -285,6 +285,115 @@ static const arch_tensor qwen35_tensors[] = {
     DENSE_LAYERS_FFN, EXPERTS,         SHARED_EXPERT,
 };
 
+/* Norms have biases; the embedding is normed. */
+#define WKV_GLOBALS                                                                                \
+    PLAIN_GLOBALS, {ROLE_OUTPUT, "output.weight", NULL, {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},   \
+        GLOBAL_VECTOR(ROLE_EMBD_NORM, "token_embd_norm.weight", DIM_EMBD, 0),                      \
+        GLOBAL_VECTOR(ROLE_EMBD_NORM_BIAS, "token_embd_norm.bias", DIM_EMBD, 0)
+#define QWEN_GLOBALS                                                                               \
+    GLOBAL_TENSORS,                                                                                \
+        GLOBAL_VECTOR(ROLE_OUTPUT_NORM_BIAS, "output_norm.bias", DIM_EMBD, TENSOR_OPTIONAL)
+#define WKV_SHIFT(n, flags)                                                                        \
+    {                                                                                              \
+        ROLE_SSM_SHIFT, "blk.%d.time_mix_lerp_fused.weight", NULL, {DIM_EMBD, n},                  \
+            TENSOR_PER_LAYER | TENSOR_F32 | TENSOR_FOURTH | (flags)                                \
+    }
+/* A matrix as a product of two. */
+#define WKV_LOW_RANK(role, first, second, flags)                                                   \
+    PLAIN_MATRIX(role##_A, first, DIM_EMBD, DIM_OPEN, TENSOR_UNSCALED | (flags)),                  \
+        PLAIN_MATRIX(role##_B, second, DIM_OPEN, DIM_EMBD, TENSOR_UNSCALED | (flags))
+#define WKV_PROJECTIONS                                                                            \
+    PLAIN_MATRIX(ROLE_SSM_IN, "time_mix_receptance", DIM_EMBD, DIM_EMBD, TENSOR_UNSCALED),         \
+        PLAIN_MATRIX(ROLE_SSM_IN_K, "time_mix_key", DIM_EMBD, DIM_SSM_KEYS, TENSOR_UNSCALED),      \
+        PLAIN_MATRIX(ROLE_SSM_IN_V, "time_mix_value", DIM_EMBD, DIM_SSM_KEYS, TENSOR_UNSCALED),    \
+        PLAIN_MATRIX(ROLE_SSM_OUT, "time_mix_output", DIM_EMBD, DIM_EMBD, TENSOR_UNSCALED)
+#define WKV_NORM(flags)                                                                            \
+    PLAIN_VECTOR(ROLE_SSM_NORM, "time_mix_ln.weight", DIM_EMBD, flags),                            \
+        PLAIN_VECTOR(ROLE_SSM_NORM_BIAS, "time_mix_ln.bias", DIM_EMBD, flags)
+#define WKV_FFN                                                                                    \
+    PLAIN_NORM(ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS, "attn_norm_2", 0),                               \
+        PLAIN_VECTOR(ROLE_FFN_SHIFT, "channel_mix_lerp_k.weight", DIM_EMBD, 0),                    \
+        PLAIN_MATRIX(ROLE_FFN_UP, "channel_mix_key", DIM_EMBD, DIM_FF,                             \
+                     TENSOR_NEURON_ROWS | TENSOR_UNSCALED),                                        \
+        PLAIN_MATRIX(ROLE_FFN_DOWN, "channel_mix_value", DIM_FF, DIM_EMBD,                         \
+                     TENSOR_NEURON_COLS | TENSOR_UNSCALED),                                        \
+        SPARSE_TENSORS
+
+#define WKV7_OF(gates)                                                                             \
+    WKV_SHIFT(DIM_OPEN, 0), WKV_PROJECTIONS,                                                       \
+        WKV_LOW_RANK(ROLE_SSM_ALPHA, "time_mix_w1", "time_mix_w2", 0),                             \
+        PLAIN_VECTOR(ROLE_SSM_DT_BIAS, "time_mix_w0.weight", DIM_EMBD, 0),                         \
+        WKV_LOW_RANK(ROLE_SSM_RATE, "time_mix_a1", "time_mix_a2", 0),                              \
+        PLAIN_VECTOR(ROLE_SSM_RATE_BIAS, "time_mix_a0.weight", DIM_EMBD, 0),                       \
+        WKV_LOW_RANK(ROLE_SSM_FIRST, "time_mix_v1", "time_mix_v2", TENSOR_OPTIONAL),               \
+        PLAIN_VECTOR(ROLE_SSM_FIRST_BIAS, "time_mix_v0.weight", DIM_EMBD, TENSOR_OPTIONAL),        \
+        WKV_LOW_RANK(ROLE_SSM_GATE, "time_mix_g1", "time_mix_g2", gates),                          \
+        PLAIN_VECTOR(ROLE_SSM_ERASE, "time_mix_k_k.weight", DIM_EMBD, 0),                          \
+        PLAIN_VECTOR(ROLE_SSM_RATE_KEY, "time_mix_k_a.weight", DIM_EMBD, 0),                       \
+        PLAIN_VECTOR(ROLE_SSM_BONUS, "time_mix_r_k.weight", DIM_EMBD, 0), WKV_NORM(gates)
+
+static const arch_tensor rwkv7_tensors[] = {
+    WKV_GLOBALS,
+    PLAIN_NORM(ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS, "attn_norm", 0),
+    WKV7_OF(0),
+    WKV_FFN,
+};
+
+/* RWKV's mixers in Qwen2's layers. */
+static const arch_tensor arwkv7_tensors[] = {
+    QWEN_GLOBALS, ATTN_NORM, WKV7_OF(TENSOR_OPTIONAL), FFN_NORM(0), GATED_FFN,
+};
+
+#define WKV_SHIFT_OF(role, name)                                                                   \
+    PLAIN_VECTOR(role, "time_mix_lerp_" name ".weight", DIM_EMBD, TENSOR_OPTIONAL)
+#define WKV6                                                                                       \
+    PLAIN_VECTOR(ROLE_SSM_SHIFT_X, "time_mix_lerp_x.weight", DIM_EMBD, 0),                         \
+        PLAIN_MATRIX(ROLE_SSM_SHIFT_A, "time_mix_w1", DIM_EMBD, DIM_OPEN, TENSOR_UNSCALED),        \
+        {ROLE_SSM_SHIFT_B,                                                                         \
+         "blk.%d.time_mix_w2.weight",                                                              \
+         NULL,                                                                                     \
+         {DIM_OPEN, DIM_EMBD, DIM_FIVE},                                                           \
+         TENSOR_PER_LAYER | TENSOR_UNSCALED},                                                      \
+        WKV_PROJECTIONS,                                                                           \
+        WKV_LOW_RANK(ROLE_SSM_ALPHA, "time_mix_decay_w1", "time_mix_decay_w2", 0),                 \
+        PLAIN_VECTOR(ROLE_SSM_DT_BIAS, "time_mix_decay.weight", DIM_EMBD, 0),                      \
+        PLAIN_MATRIX(ROLE_SSM_GATE, "time_mix_gate", DIM_EMBD, DIM_EMBD, TENSOR_UNSCALED)
+
+static const arch_tensor rwkv6_tensors[] = {
+    WKV_GLOBALS,
+    PLAIN_NORM(ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS, "attn_norm", 0),
+    WKV_SHIFT(DIM_FIVE, TENSOR_OPTIONAL),
+    WKV_SHIFT_OF(ROLE_SSM_SHIFT_W, "w"),
+    WKV_SHIFT_OF(ROLE_SSM_SHIFT_K, "k"),
+    WKV_SHIFT_OF(ROLE_SSM_SHIFT_V, "v"),
+    WKV_SHIFT_OF(ROLE_SSM_SHIFT_R, "r"),
+    WKV_SHIFT_OF(ROLE_SSM_SHIFT_G, "g"),
+    WKV6,
+    {ROLE_SSM_BONUS,
+     "blk.%d.time_mix_first.weight",
+     NULL,
+     {DIM_SSM_STATE, DIM_SSM_HEADS},
+     TENSOR_PER_LAYER | TENSOR_F32},
+    WKV_NORM(0),
+    WKV_FFN,
+    PLAIN_VECTOR(ROLE_FFN_SHIFT_R, "channel_mix_lerp_r.weight", DIM_EMBD, 0),
+    PLAIN_MATRIX(ROLE_FFN_RECEPTANCE, "channel_mix_receptance", DIM_EMBD, DIM_EMBD,
+                 TENSOR_UNSCALED),
+};
+
+/* Heads share keys and values; there is no bonus and no norm. */
+static const arch_tensor rwkv6qwen2_tensors[] = {
+    QWEN_GLOBALS,
+    ATTN_NORM,
+    WKV_SHIFT(DIM_FIVE, 0),
+    WKV6,
+    PLAIN_VECTOR(ROLE_SSM_IN_BIAS, "time_mix_receptance.bias", DIM_EMBD, TENSOR_OPTIONAL),
+    PLAIN_VECTOR(ROLE_SSM_IN_K_BIAS, "time_mix_key.bias", DIM_SSM_KEYS, TENSOR_OPTIONAL),
+    PLAIN_VECTOR(ROLE_SSM_IN_V_BIAS, "time_mix_value.bias", DIM_SSM_KEYS, TENSOR_OPTIONAL),
+    FFN_NORM(0),
+    GATED_FFN,
+};
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const arch_row rows[] = {
@@ -338,6 +447,12 @@ static const arch_row rows[] = {
      .layers = LAYERS_SINGLE, .gating = GATING_SIGMOID,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ATTN_SCALE,
      TENSORS(nemotron_h_tensors)},
+    {GGUF_ROW("rwkv6", LAYER, NONE, RELU_SQUARED), .mixers = MIXER_WKV, TENSORS(rwkv6_tensors)},
+    {GGUF_ROW("rwkv6qwen2", RMS, NONE, SILU), .mixers = MIXER_WKV, .has = ARCH_FFN_UNSCALED,
+     TENSORS(rwkv6qwen2_tensors)},
+    {GGUF_ROW("rwkv7", LAYER, NONE, RELU_SQUARED), .mixers = MIXER_WKV, TENSORS(rwkv7_tensors)},
+    {GGUF_ROW("arwkv7", RMS, NONE, SILU), .mixers = MIXER_WKV, .has = ARCH_FFN_UNSCALED,
+     TENSORS(arwkv7_tensors)},
     {GGUF_ROW("qwen3next", RMS, NEOX, SILU), .mixers = MIXER_ATTENTION | MIXER_DELTA,
      .layers = LAYERS_BY_PERIOD, .attention_interval = 4, .gated_queries = true,
      .ssm_unscaled = true, .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,

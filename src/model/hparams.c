@@ -4,71 +4,56 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model.h"
+#include "hparams_reader.h"
 
-/* The file to read and the first error; after an error all readers do nothing. */
-typedef struct key_reader {
-    const gguf_file *file;
-    const char *arch;
-    pi_error *err;
-    pi_status status;
-    int32_t end; /* of the model's layers; later ones draft */
-} key_reader;
-
-enum { KEY_TEXT = 128 };
-
-static const gguf_value *find_key(const key_reader *r, const char *suffix, char key[KEY_TEXT]) {
+const gguf_value *hparams_find(const key_reader *r, const char *suffix, char key[KEY_TEXT]) {
     snprintf(key, KEY_TEXT, "%s.%s", r->arch, suffix);
     return gguf_find(r->file, key);
 }
 
-static void fail_key(key_reader *r, const char *key, const char *problem) {
+void hparams_fail(key_reader *r, const char *key, const char *problem) {
     r->status = error_set(r->err, PI_ERR_FORMAT,
                           "bad hyperparameter: %s: key %s %s; is the file complete?",
                           gguf_path(r->file), key, problem);
 }
 
-/* Reads an integer in [min, max]; a negative `fallback` makes the key required. `index` selects an
- * item of a per-layer array. */
-static int32_t read_int(key_reader *r, const char *suffix, int index, int32_t fallback, int32_t min,
-                        int32_t max) {
+int32_t hparams_int(key_reader *r, const char *suffix, int index, int32_t fallback, int32_t min,
+                    int32_t max) {
     char key[KEY_TEXT];
     if (r->status != PI_OK) return min;
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = hparams_find(r, suffix, key);
     if (!v) {
         if (fallback >= 0) return fallback;
-        fail_key(r, key, "is missing");
+        hparams_fail(r, key, "is missing");
         return min;
     }
     int64_t value;
     bool ok = v->type == GGUF_ARRAY ? gguf_item_i64(v, (uint64_t)index, &value)
                                     : gguf_as_i64(v, &value);
     if (!ok) {
-        fail_key(r, key, "is not an integer for every layer");
+        hparams_fail(r, key, "is not an integer for every layer");
         return min;
     }
     if (value < min || value > max) {
         char problem[96];
         snprintf(problem, sizeof problem, "is %lld, not in %d..%d", (long long)value, min, max);
-        fail_key(r, key, problem);
+        hparams_fail(r, key, problem);
         return min;
     }
     return (int32_t)value;
 }
 
-/* Reads a finite number in (min, max]; NaN as `fallback` makes the key required. */
-static float read_float(key_reader *r, const char *suffix, double fallback, double min,
-                        double max) {
+float hparams_float(key_reader *r, const char *suffix, double fallback, double min, double max) {
     char key[KEY_TEXT];
     if (r->status != PI_OK) return 1;
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = hparams_find(r, suffix, key);
     double value = fallback;
     if (!v && isnan(fallback)) {
-        fail_key(r, key, "is missing");
+        hparams_fail(r, key, "is missing");
         return 1;
     }
     if (v && !gguf_as_f64(v, &value)) {
-        fail_key(r, key, "is not a number");
+        hparams_fail(r, key, "is not a number");
         return 1;
     }
     if (!(value > min && value <= max)) {
@@ -78,7 +63,7 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
         else
             snprintf(problem, sizeof problem, "is %g, not above %g and at most %g", value, min,
                      max);
-        fail_key(r, key, problem);
+        hparams_fail(r, key, problem);
         return 1;
     }
     return (float)value;
@@ -86,9 +71,9 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
 
 static void read_activation(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
-    bool experts = find_key(r, "expert_count", key);
+    bool experts = hparams_find(r, "expert_count", key);
     hp->activation = arch_activation(arch, gguf_is_pwri(r->file), experts);
-    const gguf_value *v = find_key(r, "hidden_activation", key);
+    const gguf_value *v = hparams_find(r, "hidden_activation", key);
     if (v && r->status == PI_OK) {
         gguf_string text = {"", 0};
         int found = -1;
@@ -106,7 +91,7 @@ static void read_activation(key_reader *r, const arch_row *arch, model_hparams *
         }
         hp->activation = (activation)found;
     }
-    hp->activation_threshold = read_float(r, "hidden_activation_threshold", 0, -1e30, 1e30);
+    hp->activation_threshold = hparams_float(r, "hidden_activation_threshold", 0, -1e30, 1e30);
 }
 
 /* YaRN's mscale for rotated vectors is 0.1 ln(factor) + 1. Some models apply a multiplier to the
@@ -114,7 +99,8 @@ static void read_activation(key_reader *r, const arch_row *arch, model_hparams *
  * divided by the same formula with that multiplier. */
 static void read_yarn_scale(key_reader *r, model_hparams *hp) {
     double log_factor = hp->rope_scaling_factor > 1 ? log((double)hp->rope_scaling_factor) : 0;
-    double multiplier = (double)read_float(r, "rope.scaling.yarn_log_multiplier", 0, -1e-30, 1e3);
+    double multiplier = (double)hparams_float(r, "rope.scaling.yarn_log_multiplier", 0, -1e-30,
+                                              1e3);
     hp->yarn_scale = (float)(1 + 0.1 * log_factor);
     hp->yarn_score_scale = 1;
     if (hp->rope == ROPE_NONE) return;
@@ -135,36 +121,36 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
     hp->rope_scaling = ROPE_SCALING_NONE;
     hp->rope_scaling_factor = 1;
     hp->yarn_scale = hp->yarn_score_scale = 1;
-    hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train, 0,
-                                 INT32_MAX);
+    hp->rope_orig_ctx = hparams_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train,
+                                    0, INT32_MAX);
     if (hp->rope_orig_ctx == 0) hp->rope_orig_ctx = hp->n_ctx_train;
-    hp->yarn_attn_factor = read_float(r, "rope.scaling.attn_factor", 1, 0, 1e3);
-    const gguf_value *v = find_key(r, "rope.scaling.type", key);
+    hp->yarn_attn_factor = hparams_float(r, "rope.scaling.attn_factor", 1, 0, 1e3);
+    const gguf_value *v = hparams_find(r, "rope.scaling.type", key);
     gguf_string type = {"none", 4};
     if (v && !gguf_as_string(v, &type)) {
-        fail_key(r, key, "is not a string");
+        hparams_fail(r, key, "is not a string");
         return;
     }
     if (v && gguf_string_is(type, "none")) return;
-    const char *factor = find_key(r, "rope.scaling.factor", key) ? "rope.scaling.factor"
-                                                                 : "rope.scale_linear";
-    hp->rope_scaling_factor = read_float(r, factor, 1, -1e-30, 1e6);
+    const char *factor = hparams_find(r, "rope.scaling.factor", key) ? "rope.scaling.factor"
+                                                                     : "rope.scale_linear";
+    hp->rope_scaling_factor = hparams_float(r, factor, 1, -1e-30, 1e6);
     if (hp->rope_scaling_factor <= 0) hp->rope_scaling_factor = 1; /* writers' value for none */
     if (!v || gguf_string_is(type, "linear")) {
         hp->rope_scaling = ROPE_SCALING_LINEAR;
     } else if (gguf_string_is(type, "yarn")) {
         hp->rope_scaling = ROPE_SCALING_YARN;
-        hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train,
-                                     1, INT32_MAX);
-        hp->yarn_ext_factor = read_float(r, "rope.scaling.yarn_ext_factor", 1, -1e3, 1e3);
+        hp->rope_orig_ctx = hparams_int(r, "rope.scaling.original_context_length", 0,
+                                        hp->n_ctx_train, 1, INT32_MAX);
+        hp->yarn_ext_factor = hparams_float(r, "rope.scaling.yarn_ext_factor", 1, -1e3, 1e3);
         if (hp->yarn_ext_factor < 0) hp->yarn_ext_factor = 1; /* writers' value for absent */
-        hp->yarn_beta_fast = read_float(r, "rope.scaling.yarn_beta_fast", 32, 0, 1e6);
-        hp->yarn_beta_slow = read_float(r, "rope.scaling.yarn_beta_slow", 1, 0, 1e6);
+        hp->yarn_beta_fast = hparams_float(r, "rope.scaling.yarn_beta_fast", 32, 0, 1e6);
+        hp->yarn_beta_slow = hparams_float(r, "rope.scaling.yarn_beta_slow", 1, 0, 1e6);
         read_yarn_scale(r, hp);
     } else if (gguf_string_is(type, "longrope")) {
         hp->rope_scaling = ROPE_SCALING_LONGROPE;
     } else if (r->status == PI_OK) {
-        find_key(r, "rope.scaling.type", key);
+        hparams_find(r, "rope.scaling.type", key);
         r->status = error_set(
             r->err, PI_ERR_UNSUPPORTED,
             "unknown rope scaling '%.*s': %s: key %s must be none, linear, yarn or longrope",
@@ -176,7 +162,7 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
 static float read_own(key_reader *r, const arch_row *arch, uint32_t bit, const char *suffix,
                       double fallback, double none) {
     if (!(arch->has & bit)) return (float)none;
-    double value = (double)read_float(r, suffix, fallback, -1e-30, 1e6);
+    double value = (double)hparams_float(r, suffix, fallback, -1e-30, 1e6);
     return (float)(value == 0 ? none : value);
 }
 
@@ -208,8 +194,8 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
                               arch->attn_scale_key ? arch->attn_scale_key : "attention.scale",
                               (double)arch->default_attn_scale, by_head);
     if (arch->alibi && (!arch->alibi_layers || arch->alibi_layers == hp->n_layer))
-        hp->alibi_bias = read_float(r, "attention.max_alibi_bias", (double)arch->default_alibi,
-                                    -1e-30, 1e3);
+        hp->alibi_bias = hparams_float(r, "attention.max_alibi_bias", (double)arch->default_alibi,
+                                       -1e-30, 1e3);
     hp->qkv_clamp = read_own(r, arch, ARCH_QKV_CLAMP, "attention.clamp_kqv", 0, 0);
     hp->value_scale = read_own(r, arch, ARCH_VALUE_SCALE, "attention.value_scale", 1, 1);
     hp->attn_temperature = read_own(r, arch, ARCH_ATTN_TEMPERATURE, "attention.temperature_scale",
@@ -219,10 +205,10 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     if (hp->attn_temperature != 0 && arch->temperature_length > 0)
         hp->attn_temperature_length = arch->temperature_length;
     else if (hp->attn_temperature != 0)
-        hp->attn_temperature_length = read_int(r, "rope.scaling.original_context_length", 0,
-                                               hp->n_ctx_train, 1, INT32_MAX);
+        hp->attn_temperature_length = hparams_int(r, "rope.scaling.original_context_length", 0,
+                                                  hp->n_ctx_train, 1, INT32_MAX);
     int32_t length = hp->attn_temperature != 0 && hp->n_latent > 0
-                         ? read_int(r, "attention.temperature_length", 0, 0, 0, INT32_MAX)
+                         ? hparams_int(r, "attention.temperature_length", 0, 0, 0, INT32_MAX)
                          : 0;
     if (length > 0) hp->attn_temperature_length = length;
 }
@@ -230,7 +216,7 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
 /* Refuses a per-layer list whose items differ: this version supports one value for all layers. */
 static void check_alike(key_reader *r, const char *suffix, int n_layer, int32_t value) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = hparams_find(r, suffix, key);
     int64_t of_layer = value;
     if (!v || v->type != GGUF_ARRAY) return;
     for (int i = 0; i < n_layer && r->status == PI_OK; i++)
@@ -243,18 +229,18 @@ static void check_alike(key_reader *r, const char *suffix, int n_layer, int32_t 
 static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->expert_scale = 1;
-    hp->n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
+    hp->n_expert = hparams_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
     if (hp->n_expert == 0 || arch->gating == GATING_NONE) {
         hp->n_expert = 0; /* dense architectures do not read the key */
         return;
     }
-    hp->n_expert_used = read_int(r, "expert_used_count", 0, -1, 1, hp->n_expert);
+    hp->n_expert_used = hparams_int(r, "expert_used_count", 0, -1, 1, hp->n_expert);
     check_alike(r, "expert_used_count", hp->n_layer, hp->n_expert_used);
-    hp->n_expert_group = read_int(r, "expert_group_count", 0, 0, 0, hp->n_expert);
-    hp->n_group_used = read_int(r, "expert_group_used_count", 0, 0, 0, hp->n_expert);
-    int32_t gating = read_int(r, "expert_gating_func", 0, 0, 0, INT32_MAX);
+    hp->n_expert_group = hparams_int(r, "expert_group_count", 0, 0, 0, hp->n_expert);
+    hp->n_group_used = hparams_int(r, "expert_group_used_count", 0, 0, 0, hp->n_expert);
+    int32_t gating = hparams_int(r, "expert_gating_func", 0, 0, 0, INT32_MAX);
     hp->gating = gating == 0 ? arch->gating : (expert_gating)gating;
-    if (gating >= GATING_COUNT && find_key(r, "expert_gating_func", key))
+    if (gating >= GATING_COUNT && hparams_find(r, "expert_gating_func", key))
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "unknown gating %d: %s: key %s must be 1 (softmax), 2 (sigmoid), 3 "
                               "(softmax of the selected) or 4 (square root of softplus)",
@@ -262,15 +248,15 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
     hp->expert_norm = arch->has & ARCH_EXPERT_NORM;
     hp->n_expert_embd = hp->n_embd;
     if (arch_tensor_of(arch, ROLE_EXPERT_LATENT_IN)) /* messages between devices have room for it */
-        hp->n_expert_embd = read_int(r, "expert_latent_length", 0, -1, 1,
-                                     hp->n_stream * hp->n_embd);
+        hp->n_expert_embd = hparams_int(r, "expert_latent_length", 0, -1, 1,
+                                        hp->n_stream * hp->n_embd);
     if (arch_tensor_of(arch, ROLE_ADJUGATE_DOWN)) {
-        hp->adjugate_share = read_int(r, "experts_per_group", 0, -1, 1, hp->n_expert);
-        hp->adjugate_scale = read_float(r, "expert_group_scale", (double)NAN, -1e6, 1e6);
+        hp->adjugate_share = hparams_int(r, "experts_per_group", 0, -1, 1, hp->n_expert);
+        hp->adjugate_scale = hparams_float(r, "expert_group_scale", (double)NAN, -1e6, 1e6);
         if (r->status == PI_OK) hp->n_adjugate = hp->n_expert / hp->adjugate_share;
         if (r->status == PI_OK && hp->n_expert % hp->adjugate_share != 0) {
-            find_key(r, "experts_per_group", key);
-            fail_key(r, key, "does not divide expert_count");
+            hparams_find(r, "experts_per_group", key);
+            hparams_fail(r, key, "does not divide expert_count");
         }
     }
     if (r->status != PI_OK) return;
@@ -278,14 +264,14 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
         (hp->n_expert % hp->n_expert_group != 0 || hp->n_group_used < 1 ||
          hp->n_group_used > hp->n_expert_group ||
          hp->n_expert / hp->n_expert_group * hp->n_group_used < hp->n_expert_used)) {
-        find_key(r, "expert_group_count", key);
-        fail_key(r, key, "does not match expert_count and expert_used_count");
+        hparams_find(r, "expert_group_count", key);
+        hparams_fail(r, key, "does not match expert_count and expert_used_count");
         return;
     }
     if (!(arch->has & ARCH_EXPERT_KEYS)) return;
-    const gguf_value *v = hp->expert_norm ? NULL : find_key(r, "expert_weights_norm", key);
-    if (v && !gguf_as_bool(v, &hp->expert_norm)) fail_key(r, key, "is not a bool");
-    float scale = read_float(r, "expert_weights_scale", 0, -1e-30, 1e6);
+    const gguf_value *v = hp->expert_norm ? NULL : hparams_find(r, "expert_weights_norm", key);
+    if (v && !gguf_as_bool(v, &hp->expert_norm)) hparams_fail(r, key, "is not a bool");
+    float scale = hparams_float(r, "expert_weights_scale", 0, -1e-30, 1e6);
     if (scale > 0) hp->expert_scale = scale;
 }
 
@@ -294,12 +280,12 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
 static bool has_window(key_reader *r, const arch_row *arch, int layer) {
     char key[KEY_TEXT];
     int period = arch->window_period;
-    const gguf_value *v = find_key(r, "attention.sliding_window_pattern", key);
+    const gguf_value *v = hparams_find(r, "attention.sliding_window_pattern", key);
     int64_t of_layer;
     if (v && v->type == GGUF_ARRAY && gguf_item_i64(v, (uint64_t)layer, &of_layer))
         return of_layer != 0;
     if (v && v->type != GGUF_ARRAY) {
-        period = read_int(r, "attention.sliding_window_pattern", 0, period, 0, MODEL_MAX_LAYERS);
+        period = hparams_int(r, "attention.sliding_window_pattern", 0, period, 0, MODEL_MAX_LAYERS);
         if (period == 0)
             period = 1; /* llama.cpp: all layers */
         else if (period == 1)
@@ -311,18 +297,19 @@ static bool has_window(key_reader *r, const arch_row *arch, int layer) {
 /* Whether a layer rotates by attention.rope_pattern, one number for all layers or one per layer. */
 static bool rotates(key_reader *r, const arch_row *arch, int layer) {
     char key[KEY_TEXT];
-    const gguf_value *v = arch->rope_by_layer ? find_key(r, "attention.rope_pattern", key) : NULL;
+    const gguf_value *v = arch->rope_by_layer ? hparams_find(r, "attention.rope_pattern", key)
+                                              : NULL;
     int64_t on = 1;
     if (v && v->type == GGUF_ARRAY && !gguf_item_i64(v, (uint64_t)layer, &on))
-        fail_key(r, key, "has fewer items than layers");
+        hparams_fail(r, key, "has fewer items than layers");
     else if (v && v->type != GGUF_ARRAY && !gguf_as_i64(v, &on))
-        fail_key(r, key, "is not a number");
+        hparams_fail(r, key, "is not a number");
     return on != 0;
 }
 
 static bool never_rotates(key_reader *r, const arch_row *arch, const model_hparams *hp) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, "rope.scaling.finetuned", key);
+    const gguf_value *v = hparams_find(r, "rope.scaling.finetuned", key);
     bool on = true;
     return arch->rope == ROPE_NONE || (arch->rope_layers && arch->rope_layers != hp->n_layer) ||
            (arch->has & ARCH_ROPE_SWITCH && v && gguf_as_bool(v, &on) && !on);
@@ -341,9 +328,9 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
                           model_layer_hparams *layers) {
     int32_t window = 0;
     if (arch->window_period > 0 && (!arch->window_layers || arch->window_layers == hp->n_layer))
-        window = read_int(r, "attention.sliding_window", 0, arch->default_window, 0, INT32_MAX);
+        window = hparams_int(r, "attention.sliding_window", 0, arch->default_window, 0, INT32_MAX);
     bool none = never_rotates(r, arch, hp);
-    int32_t n_dense = read_int(r, "leading_dense_block_count", 0, 0, 0, INT32_MAX);
+    int32_t n_dense = hparams_int(r, "leading_dense_block_count", 0, 0, 0, INT32_MAX);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
         bool windowed = window > 0 && has_window(r, arch, i);
@@ -363,13 +350,14 @@ static int32_t read_n_shared(key_reader *r, const arch_row *arch, const model_hp
     static const char suffix[] = "attention.shared_kv_layers";
     char key[KEY_TEXT];
     if (!(arch->has & ARCH_SHARED_KV)) return 0;
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = hparams_find(r, suffix, key);
     double number;
     int64_t integer;
     if (v && !gguf_as_i64(v, &integer) && gguf_as_f64(v, &number) && number == floor(number))
-        return (int32_t)read_float(r, suffix, 0, -1e-30, hp->n_layer - 1);
+        return (int32_t)hparams_float(r, suffix, 0, -1e-30, hp->n_layer - 1);
     bool some = arch->own_kv_layers > 0 && hp->n_layer > arch->own_kv_layers;
-    return read_int(r, suffix, 0, some ? hp->n_layer - arch->own_kv_layers : 0, 0, hp->n_layer - 1);
+    return hparams_int(r, suffix, 0, some ? hp->n_layer - arch->own_kv_layers : 0, 0,
+                       hp->n_layer - 1);
 }
 
 /* The last layers may read the KV cache of the last earlier layer of their kind (with or without a
@@ -382,8 +370,8 @@ static void read_shared_kv(key_reader *r, const arch_row *arch, const model_hpar
         int own = i < n_own ? i : n_own - 1;
         while (i >= n_own && own >= 0 && (layers[own].window > 0) != (layers[i].window > 0)) own--;
         if (own < 0 || layers[own].n_head_kv != layers[i].n_head_kv) {
-            find_key(r, "attention.shared_kv_layers", key);
-            fail_key(r, key, "leaves a layer without keys and values");
+            hparams_find(r, "attention.shared_kv_layers", key);
+            hparams_fail(r, key, "leaves a layer without keys and values");
             return;
         }
         layers[i].kv_layer = own;
@@ -395,14 +383,14 @@ static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparam
                          model_layer_hparams *layers) {
     static const float twentieth = 1.6448534f; /* 1/20 of a normal distribution lies above it */
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, "activation_sparsity_scale", key);
+    const gguf_value *v = hparams_find(r, "activation_sparsity_scale", key);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         double scale = i < arch->sparse_layers ? (double)twentieth : -INFINITY;
         bool read = v && arch->sparse_layers > 0;
         if (read && (v->type != GGUF_ARRAY || !gguf_item_f64(v, (uint64_t)i, &scale)))
-            fail_key(r, key, "is not a number for every layer");
+            hparams_fail(r, key, "is not a number for every layer");
         else if (!(scale < 1e3) || (scale < -1e3 && scale > -INFINITY))
-            fail_key(r, key, "has an impossible number of standard deviations");
+            hparams_fail(r, key, "has an impossible number of standard deviations");
         layers[i].ffn_top_k = scale > -INFINITY;
         layers[i].ffn_cutoff = layers[i].ffn_top_k ? (float)scale : 0;
     }
@@ -411,11 +399,11 @@ static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparam
 /* Reads a limit of gate and up: one number for all layers, or one per layer. */
 static float read_clamp(key_reader *r, const char *suffix, int layer, double fallback) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = hparams_find(r, suffix, key);
     double limit = fallback;
     bool ok = !v || (v->type == GGUF_ARRAY ? gguf_item_f64(v, (uint64_t)layer, &limit)
                                            : gguf_as_f64(v, &limit));
-    if (!ok) fail_key(r, key, "is not a number for every layer");
+    if (!ok) hparams_fail(r, key, "is not a number for every layer");
     return limit > 1e-6 ? (float)limit : 0; /* llama.cpp's least limit */
 }
 
@@ -425,7 +413,7 @@ static void read_clamps(key_reader *r, const arch_row *arch, const model_hparams
     bool late = arch->clamp_late, by_key = late || arch->clamp_by_key;
     double fallback = (double)arch->default_swiglu_clamp;
     float soft = hp->soft_gate > 0
-                     ? read_float(r, "activation.situ_linear_beta", (double)NAN, -1e30, 1e30)
+                     ? hparams_float(r, "activation.situ_linear_beta", (double)NAN, -1e30, 1e30)
                      : 0;
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
@@ -439,34 +427,60 @@ static void read_clamps(key_reader *r, const arch_row *arch, const model_hparams
     }
 }
 
+/* These keys have no architecture before their names; one number for all layers, or one per layer.
+ */
+static void read_xielu(key_reader *r, const arch_row *arch, const model_hparams *hp,
+                       model_layer_hparams *layers) {
+    enum { NEGATIVE, POSITIVE, BETA, EPS, N_KEYS };
+    static const char *const keys[N_KEYS] = {"xielu.alpha_n", "xielu.alpha_p", "xielu.beta",
+                                             "xielu.eps"};
+    for (int i = 0; i < hp->n_layer && arch->xielu && r->status == PI_OK; i++) {
+        double x[N_KEYS] = {0};
+        for (int k = 0; k < N_KEYS && r->status == PI_OK; k++) {
+            const gguf_value *v = gguf_find(r->file, keys[k]);
+            bool ok = v && (v->type == GGUF_ARRAY ? gguf_item_f64(v, (uint64_t)i, &x[k])
+                                                  : gguf_as_f64(v, &x[k]));
+            if (!v) hparams_fail(r, keys[k], "is missing");
+            if (v && !(ok && fabs(x[k]) < 1e6))
+                hparams_fail(r, keys[k], "is not a number for every layer");
+        }
+        layers[i].xielu = (model_xielu){.negative = (float)(x[BETA] + log1p(exp(x[NEGATIVE]))),
+                                        .positive = (float)log1p(exp(x[POSITIVE])),
+                                        .beta = (float)x[BETA],
+                                        .eps = (float)x[EPS]};
+    }
+}
+
 /* In all known models with AltUp layers compute stream 0. */
 static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->n_stream = 1;
     hp->hyper = arch_tensor_of(arch, ROLE_HYPER_HEAD);
     if (hp->hyper) {
-        hp->n_stream = read_int(r, "hyper_connection.count", 0, -1, 2, MODEL_MAX_STREAMS);
-        hp->hyper_eps = read_float(r, "hyper_connection.epsilon", (double)NAN, -1e-30, 1);
+        hp->n_stream = hparams_int(r, "hyper_connection.count", 0, -1, 2, MODEL_MAX_STREAMS);
+        hp->hyper_eps = hparams_float(r, "hyper_connection.epsilon", (double)NAN, -1e-30, 1);
         if (arch_tensor_of(arch, ROLE_HYPER_ATTN)->dims[1] == DIM_HYPER) {
-            hp->hyper_rounds = read_int(r, "hyper_connection.sinkhorn_iterations", 0, -1, 1, 1000);
+            hp->hyper_rounds = hparams_int(r, "hyper_connection.sinkhorn_iterations", 0, -1, 1,
+                                           1000);
             hp->hyper_magnitude = 2;
         } else {
-            hp->hyper_magnitude = read_float(r, "hyper_connection.magnitude", (double)NAN, 0, 1e6);
+            hp->hyper_magnitude = hparams_float(r, "hyper_connection.magnitude", (double)NAN, 0,
+                                                1e6);
         }
     }
     if (arch_tensor_of(arch, ROLE_PAST_HEAD)) {
-        hp->past_period = read_int(r, "attn_res.block_size", 0, -1, 1, MODEL_MAX_LAYERS);
+        hp->past_period = hparams_int(r, "attn_res.block_size", 0, -1, 1, MODEL_MAX_LAYERS);
         if (r->status != PI_OK) return;
         hp->n_stream += (hp->n_layer - 1) / hp->past_period + 1;
         if (hp->n_stream <= MODEL_MAX_PASTS) return;
-        find_key(r, "attn_res.block_size", key);
-        fail_key(r, key, "is too small for this number of layers");
+        hparams_find(r, "attn_res.block_size", key);
+        hparams_fail(r, key, "is too small for this number of layers");
     }
     if (!arch_tensor_of(arch, ROLE_STREAM_PROJ)) return;
-    hp->n_stream = read_int(r, "altup.num_inputs", 0, 4, 2, MODEL_MAX_STREAMS);
-    if (read_int(r, "altup.active_idx", 0, 0, 0, hp->n_stream - 1) == 0 || r->status != PI_OK)
+    hp->n_stream = hparams_int(r, "altup.num_inputs", 0, 4, 2, MODEL_MAX_STREAMS);
+    if (hparams_int(r, "altup.active_idx", 0, 0, 0, hp->n_stream - 1) == 0 || r->status != PI_OK)
         return;
-    find_key(r, "altup.active_idx", key);
+    hparams_find(r, "altup.active_idx", key);
     r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                           "not supported: %s: key %s: layers that compute a residual stream other "
                           "than the first",
@@ -475,7 +489,7 @@ static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp)
 
 static void read_rope_kind(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, "rope.dimension_sections", key);
+    const gguf_value *v = hparams_find(r, "rope.dimension_sections", key);
     hp->rope = arch->rope;
     if (!v || v->type != GGUF_ARRAY || arch->axes == AXES_ONE || r->status != PI_OK) return;
     for (int i = 0; i < ROPE_AXES && (uint64_t)i < v->count; i++) {
@@ -484,7 +498,7 @@ static void read_rope_kind(key_reader *r, const arch_row *arch, model_hparams *h
             hp->rope_sections[i] = (int32_t)pairs;
             continue;
         }
-        fail_key(r, key, "is not a list of numbers of pairs");
+        hparams_fail(r, key, "is not a list of numbers of pairs");
         return;
     }
     if (hp->rope_sections[0] > 0 && arch->has & ARCH_ROPE_SECTIONS) hp->rope = ROPE_NEOX;
@@ -494,7 +508,7 @@ static void read_rope_kind(key_reader *r, const arch_row *arch, model_hparams *h
  * FFNs. */
 static void check_dense(key_reader *r, const arch_row *arch, const model_hparams *hp) {
     char key[KEY_TEXT], other[2 * GGUF_MAX_NAME], name[GGUF_MAX_NAME];
-    int32_t n = read_int(r, "expert_count", 0, 0, 0, INT32_MAX);
+    int32_t n = hparams_int(r, "expert_count", 0, 0, 0, INT32_MAX);
     bool router = false;
     if (arch->gating != GATING_NONE || n == 0) return;
     for (int i = 0; i < hp->n_layer && !router; i++) {
@@ -504,7 +518,7 @@ static void check_dense(key_reader *r, const arch_row *arch, const model_hparams
     if (!router || r->status != PI_OK) return; /* some writers put the key into dense models */
     snprintf(other, sizeof other, "%.60smoe", arch->name);
     bool known = arch_find(other, strlen(other));
-    find_key(r, "expert_count", key);
+    hparams_find(r, "expert_count", key);
     r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                           "not supported: %s: key %s is %d: architecture %s is dense here%s%s",
                           gguf_path(r->file), key, n, arch->name,
@@ -539,9 +553,9 @@ static void check_window_latents(key_reader *r, const model_hparams *hp) {
                  {"attention.value_length_mla_swa", hp->v_dim}};
     for (int i = 0; i < 3 && r->status == PI_OK; i++) {
         char key[KEY_TEXT];
-        int32_t n = read_int(r, sizes[i].suffix, 0, 0, 0, MODEL_MAX_HEAD_DIM);
+        int32_t n = hparams_int(r, sizes[i].suffix, 0, 0, 0, MODEL_MAX_HEAD_DIM);
         if (n == 0 || n == sizes[i].value || r->status != PI_OK) continue;
-        find_key(r, sizes[i].suffix, key);
+        hparams_find(r, sizes[i].suffix, key);
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "not supported: %s: key %s is %d, in layers without a window %d",
                               gguf_path(r->file), key, n, sizes[i].value);
@@ -551,16 +565,16 @@ static void check_window_latents(key_reader *r, const model_hparams *hp) {
 /* With MLA the cache has one head: the rotated key, then the latent vector. */
 static void read_latent_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
     int32_t n_rot = hp->n_rots[ROPE_SET_GLOBAL];
-    int32_t q_dim = read_int(r, "attention.key_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
-    int32_t v_dim = read_int(r, "attention.value_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
+    int32_t q_dim = hparams_int(r, "attention.key_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
+    int32_t v_dim = hparams_int(r, "attention.value_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
     hp->q_dim = q_dim > 0 ? q_dim : hp->head_dims[0];
     if (v_dim > 0) hp->v_dim = v_dim;
     if (r->status == PI_OK && hp->q_dim <= n_rot) {
         char key[KEY_TEXT], problem[96];
-        find_key(r, q_dim > 0 ? "attention.key_length_mla" : "attention.key_length", key);
+        hparams_find(r, q_dim > 0 ? "attention.key_length_mla" : "attention.key_length", key);
         snprintf(problem, sizeof problem, "is %d, but must be above the %d rotated elements",
                  hp->q_dim, n_rot);
-        fail_key(r, key, problem);
+        hparams_fail(r, key, problem);
     }
     if (arch->window_period > 0) check_window_latents(r, hp);
     hp->head_dims[0] = hp->head_dims[1] = hp->n_latent + n_rot;
@@ -574,9 +588,9 @@ static int32_t larger(int32_t a, int32_t b) {
 /* Reads head sizes; layers with a window may have their own. */
 static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
     int32_t max = MODEL_MAX_HEAD_DIM;
-    int32_t dim = read_int(r, "attention.key_length", 0, hp->n_embd / hp->n_head, 1, max);
-    int32_t n_rot = read_int(r, "rope.dimension_count", 0, dim, 2, max);
-    hp->v_dim = read_int(r, "attention.value_length", 0, dim, 1, max);
+    int32_t dim = hparams_int(r, "attention.key_length", 0, hp->n_embd / hp->n_head, 1, max);
+    int32_t n_rot = hparams_int(r, "rope.dimension_count", 0, dim, 2, max);
+    hp->v_dim = hparams_int(r, "attention.value_length", 0, dim, 1, max);
     hp->head_dims[0] = hp->head_dims[1] = hp->q_dim = dim;
     hp->n_rots[ROPE_SET_GLOBAL] = hp->n_rots[ROPE_SET_LOCAL] = n_rot;
     if (hp->n_latent > 0) {
@@ -586,12 +600,18 @@ static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
         if (hp->v_dim == dim) hp->v_dim = 0;
     }
     if (arch->has & ARCH_HEADS_LOCAL) {
-        int32_t local = read_int(r, "attention.key_length_swa", 0, dim, 1, max);
-        int32_t value_dim = read_int(r, "attention.value_length_swa", 0, local, 1, max);
-        int32_t n_local = read_int(r, "rope.dimension_count_swa", 0, local, 2, max);
+        int32_t local = hparams_int(r, "attention.key_length_swa", 0, dim, 1, max);
+        int32_t value_dim = hparams_int(r, "attention.value_length_swa", 0, local, 1, max);
+        int32_t n_local = hparams_int(r, "rope.dimension_count_swa", 0, local, 2, max);
         check_head(r, arch, local, value_dim, n_local);
         hp->head_dims[1] = local;
         hp->n_rots[ROPE_SET_LOCAL] = n_local;
+    }
+    if (arch->rot_half) {
+        hp->n_rots[ROPE_SET_LOCAL] = hparams_int(r, "rope.dimension_count_swa", 0, n_rot, 2, dim);
+        hp->n_rots[ROPE_SET_GLOBAL] = n_rot / 2;
+        check_head(r, arch, dim, dim, n_rot / 2);
+        check_head(r, arch, dim, dim, hp->n_rots[ROPE_SET_LOCAL]);
     }
     hp->head_dim = larger(hp->head_dims[0], hp->head_dims[1]);
     hp->n_rot = larger(hp->n_rots[ROPE_SET_GLOBAL], hp->n_rots[ROPE_SET_LOCAL]);
@@ -601,31 +621,31 @@ static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
 static void read_latents(key_reader *r, const arch_row *arch, model_hparams *hp) {
     hp->joint_kv = arch_tensor_of(arch, ROLE_COMPRESS_KV);
     if (hp->joint_kv) {
-        hp->n_latent_q = read_int(r, "attention.q_lora_rank", 0, -1, 1, MODEL_MAX_DIM);
-        hp->n_out_group = read_int(r, "attention.output_group_count", 0, -1, 1, MODEL_MAX_HEADS);
-        hp->n_out_rank = read_int(r, "attention.output_lora_rank", 0, -1, 1, MODEL_MAX_DIM);
+        hp->n_latent_q = hparams_int(r, "attention.q_lora_rank", 0, -1, 1, MODEL_MAX_DIM);
+        hp->n_out_group = hparams_int(r, "attention.output_group_count", 0, -1, 1, MODEL_MAX_HEADS);
+        hp->n_out_rank = hparams_int(r, "attention.output_lora_rank", 0, -1, 1, MODEL_MAX_DIM);
     }
     if (!arch_tensor_of(arch, ROLE_ATTN_KV_A)) return;
-    hp->n_latent = read_int(r, "attention.kv_lora_rank", 0, -1, 1, MODEL_MAX_HEAD_DIM);
-    hp->n_latent_q = read_int(r, "attention.q_lora_rank", 0, 0, 0, MODEL_MAX_DIM);
+    hp->n_latent = hparams_int(r, "attention.kv_lora_rank", 0, -1, 1, MODEL_MAX_HEAD_DIM);
+    hp->n_latent_q = hparams_int(r, "attention.q_lora_rank", 0, 0, 0, MODEL_MAX_DIM);
 }
 
 /* Reads the keys of sparse attention. */
 static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp) {
     if (!arch_tensor_of(arch, ROLE_INDEX_Q)) return;
     hp->index_sums = arch_tensor_of(arch, ROLE_INDEX_WEIGHTS);
-    hp->block_top = read_int(r, "attention.indexer.top_k", 0, -1, 1, INT32_MAX);
+    hp->block_top = hparams_int(r, "attention.indexer.top_k", 0, -1, 1, INT32_MAX);
     hp->block_size = 1;
     if (hp->joint_kv) hp->block_size = 4; /* read_ratios */
     if (!hp->index_sums) {
-        hp->block_size = read_int(r, "attention.indexer.block_size", 0, -1, 1, INT32_MAX);
-        hp->block_local = read_int(r, "attention.indexer.local_blocks", 0, -1, 0, hp->block_top);
+        hp->block_size = hparams_int(r, "attention.indexer.block_size", 0, -1, 1, INT32_MAX);
+        hp->block_local = hparams_int(r, "attention.indexer.local_blocks", 0, -1, 0, hp->block_top);
     }
-    hp->n_index_head = read_int(r, "attention.indexer.head_count", 0, -1, 1, MODEL_MAX_HEADS);
+    hp->n_index_head = hparams_int(r, "attention.indexer.head_count", 0, -1, 1, MODEL_MAX_HEADS);
     hp->n_index_choice = hp->index_sums ? 1 : hp->n_index_head;
-    hp->index_dim = read_int(r, "attention.indexer.key_length", 0, -1, 1, MODEL_MAX_HEAD_DIM);
+    hp->index_dim = hparams_int(r, "attention.indexer.key_length", 0, -1, 1, MODEL_MAX_HEAD_DIM);
     if (hp->index_sums)
-        hp->index_norm_eps = read_float(r, "attention.layer_norm_epsilon", 1e-6, -1e-30, 1);
+        hp->index_norm_eps = hparams_float(r, "attention.layer_norm_epsilon", 1e-6, -1e-30, 1);
 }
 
 /* Reads each layer's number of positions per compressed key. Keys of 4 positions overlap, and an
@@ -634,22 +654,22 @@ static void read_ratios(key_reader *r, const model_hparams *hp, model_layer_hpar
     enum { SELECTED = 4, LARGEST = 1 << (MODEL_RATIOS - 1) };
     static const char suffix[] = "attention.compress_ratios";
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = hparams_find(r, suffix, key);
     for (int i = 0; i < hp->n_layer && hp->joint_kv && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
         int64_t ratio = 0;
         if (!v || v->type != GGUF_ARRAY || !gguf_item_i64(v, (uint64_t)i, &ratio) || ratio < 0 ||
             ratio == 1 || ratio > LARGEST || (ratio & (ratio - 1)) != 0) {
-            fail_key(r, key, "is not a list of powers of two, or 0, one for every layer");
+            hparams_fail(r, key, "is not a list of powers of two, or 0, one for every layer");
             return;
         }
         l->ratio = (int32_t)ratio;
         l->overlaps = l->index_own = ratio == SELECTED;
         l->rope = ratio > 0 ? ROPE_SET_GLOBAL : ROPE_SET_LOCAL;
-        l->routes_by_token = i < read_int(r, "hash_layer_count", 0, 0, 0, INT32_MAX);
+        l->routes_by_token = i < hparams_int(r, "hash_layer_count", 0, 0, 0, INT32_MAX);
         if (r->status != PI_OK || l->n_head % hp->n_out_group == 0) continue;
-        find_key(r, "attention.output_group_count", key);
-        fail_key(r, key, "does not divide attention.head_count");
+        hparams_find(r, "attention.output_group_count", key);
+        hparams_fail(r, key, "does not divide attention.head_count");
     }
 }
 
@@ -659,17 +679,17 @@ static void read_index_layers(key_reader *r, const arch_row *arch, const model_h
                               model_layer_hparams *layers) {
     static const char suffix[] = "attention.indexer.types";
     char key[KEY_TEXT];
-    const gguf_value *v = arch->index_by_layer ? find_key(r, suffix, key) : NULL;
+    const gguf_value *v = arch->index_by_layer ? hparams_find(r, suffix, key) : NULL;
     bool some = arch->index_period_ctx > 0 && hp->n_ctx_train >= arch->index_period_ctx,
          own = false;
     for (int i = 0; i < hp->n_layer && hp->index_sums && !hp->joint_kv && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
         if (!(l->mixers & MIXER_ATTENTION) || l->window > 0 || i >= r->end) continue;
-        bool selects = v ? read_int(r, suffix, i, 1, 0, 1) : !some || i < 2 || i % 4 == 2;
+        bool selects = v ? hparams_int(r, suffix, i, 1, 0, 1) : !some || i < 2 || i % 4 == 2;
         own = own || selects;
         if (r->status == PI_OK && !own) {
-            find_key(r, suffix, key);
-            fail_key(r, key, "leaves a layer without selected positions");
+            hparams_find(r, suffix, key);
+            hparams_fail(r, key, "leaves a layer without selected positions");
         }
         l->index_own = selects;
         l->index_shared = !selects;
@@ -681,12 +701,12 @@ static void read_index_layers(key_reader *r, const arch_row *arch, const model_h
 /* Whether a layer has attention, in an architecture where layers differ by period. */
 static bool attends_by_period(key_reader *r, const arch_row *arch, int layer) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, "attention.recurrent_layers", key);
+    const gguf_value *v = hparams_find(r, "attention.recurrent_layers", key);
     int64_t recurrent;
     if (v && v->type == GGUF_ARRAY && gguf_item_i64(v, (uint64_t)layer, &recurrent))
         return recurrent == 0;
-    int32_t interval = read_int(r, "full_attention_interval", 0, arch->attention_interval, 1,
-                                INT32_MAX);
+    int32_t interval = hparams_int(r, "full_attention_interval", 0, arch->attention_interval, 1,
+                                   INT32_MAX);
     return (layer + 1) % interval == 0;
 }
 
@@ -717,27 +737,28 @@ static void check_heads(key_reader *r, int layer, const model_layer_hparams *l) 
         return;
     snprintf(problem, sizeof problem, "is %d in layer %d, which does not divide %d heads",
              l->n_head_kv, layer, l->n_head);
-    find_key(r, "attention.head_count_kv", key);
-    fail_key(r, key, problem);
+    hparams_find(r, "attention.head_count_kv", key);
+    hparams_fail(r, key, problem);
 }
 
 static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
                         model_layer_hparams *layers) {
-    int32_t n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
+    int32_t n_expert = hparams_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
     bool recurrent = arch->mixers & MIXER_RECURRENT;
     int32_t least = recurrent || arch->layers != LAYERS_ALIKE ? 0 : 1;
     hp->n_head = 0;
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams l = {0};
-        l.n_head = read_int(r, "attention.head_count", i, recurrent ? 0 : -1, least,
-                            MODEL_MAX_HEADS);
-        l.n_head_kv = read_int(r, "attention.head_count_kv", i, l.n_head, least, MODEL_MAX_HEADS);
+        l.n_head = hparams_int(r, "attention.head_count", i, recurrent ? 0 : -1, least,
+                               MODEL_MAX_HEADS);
+        l.n_head_kv = hparams_int(r, "attention.head_count_kv", i, l.n_head, least,
+                                  MODEL_MAX_HEADS);
         if ((hp->n_latent > 0 || hp->joint_kv) && l.n_head_kv > 0) l.n_head_kv = 1;
-        l.n_ff = read_int(r, "feed_forward_length", i,
-                          !has_ffn(arch) ? 0
-                          : n_expert > 0 ? 1
-                                         : -1,
-                          least, MODEL_MAX_DIM);
+        l.n_ff = hparams_int(r, "feed_forward_length", i,
+                             !has_ffn(arch) ? 0
+                             : n_expert > 0 ? 1
+                                            : -1,
+                             least, MODEL_MAX_DIM);
         if (arch->ff_of_both) l.n_ff /= 2;
         set_parts(r, arch, i, &l);
         if (!(l.mixers & MIXER_ATTENTION)) l.n_head = l.n_head_kv = 0;
@@ -745,103 +766,11 @@ static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
         if (l.mixers & MIXER_ATTENTION) check_heads(r, i, &l);
         if (r->status == PI_OK && l.ffn && l.n_ff == 0 && n_expert == 0) {
             char key[KEY_TEXT];
-            find_key(r, "feed_forward_length", key);
-            fail_key(r, key, "is 0 in a layer with an FFN");
+            hparams_find(r, "feed_forward_length", key);
+            hparams_fail(r, key, "is 0 in a layer with an FFN");
         }
         if (l.n_head > hp->n_head) hp->n_head = l.n_head;
         if (layers) layers[i] = l;
-    }
-}
-
-enum { MAX_TAPS = 64 };
-
-/* Mamba-1. Every channel is a head, or heads are as in Mamba-2 and the latent vector of time steps
- * has a fixed size (PLaMo-2). */
-static void read_scan(key_reader *r, const arch_row *arch, model_hparams *hp) {
-    char key[KEY_TEXT];
-    hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
-    hp->n_inner = hp->n_conv = read_int(r, "ssm.inner_size", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_state = read_int(r, "ssm.state_size", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_step_rank = read_int(r, "ssm.time_step_rank", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_ssm_head = hp->n_inner;
-    hp->n_ssm_group = 1;
-    if (arch->scan_heads) {
-        hp->n_ssm_head = hp->n_step_rank;
-        hp->n_step_rank = hp->n_embd / 16 > 64 ? hp->n_embd / 16 : 64;
-        read_int(r, "ssm.group_count", 0, 0, 0, 0);
-        if (r->status == PI_OK && hp->n_inner % hp->n_ssm_head != 0) {
-            find_key(r, "ssm.time_step_rank", key);
-            fail_key(r, key, "does not divide ssm.inner_size");
-        }
-    }
-    const gguf_value *v = find_key(r, "ssm.dt_b_c_rms", key);
-    bool own = arch_tensor_of(arch, ROLE_SSM_DT_NORM);
-    if (v && !own && r->status == PI_OK && !gguf_as_bool(v, &hp->scan_norms))
-        fail_key(r, key, "is not a bool");
-}
-
-/* Lightning attention has the heads of attention. */
-static void read_lightning(key_reader *r, model_hparams *hp) {
-    char key[KEY_TEXT];
-    int32_t n = hp->n_head ? hp->n_embd / hp->n_head : 0;
-    n = read_int(r, "attention.key_length", 0, n, 1, MODEL_MAX_HEAD_DIM);
-    if (r->status == PI_OK && (hp->n_head == 0 || hp->n_layer < 2)) {
-        find_key(r, "attention.head_count", key);
-        fail_key(r, key, "is 0 in all layers with attention");
-    }
-    hp->n_taps = 1;
-    hp->n_state = n;
-    hp->n_ssm_head = hp->n_ssm_group = hp->n_head;
-    hp->n_inner = hp->n_head * n;
-    hp->n_conv = 3 * hp->n_inner;
-}
-
-/* Reads the sizes of recurrent layers. Tensor shapes bound all of them. */
-static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *hp) {
-    char key[KEY_TEXT];
-    if (arch->mixers & MIXER_SCAN) read_scan(r, arch, hp);
-    if (arch->mixers & MIXER_LIGHTNING) read_lightning(r, hp);
-    if (arch->mixers & MIXER_CONV) {
-        hp->n_taps = read_int(r, "shortconv.l_cache", 0, -1, 2, MAX_TAPS);
-        hp->n_conv = hp->n_embd;
-    }
-    if (arch->mixers & MIXER_KDA) {
-        int32_t n = read_int(r, "kda.head_dim", 0, -1, 1, MODEL_MAX_HEAD_DIM);
-        const gguf_value *v = find_key(r, "kda.safe_gate", key);
-        bool safe = false, known = v && gguf_as_bool(v, &safe) && !arch->decays_bounded;
-        double least;
-        v = find_key(r, "kda.gate_lower_bound", key); /* minus infinity: no bound */
-        bool bounded = v && !(gguf_as_f64(v, &least) && isinf(least));
-        if (safe || (!known && bounded))
-            hp->least_decay = read_float(r, "kda.gate_lower_bound", (double)NAN, -1e3, 0);
-        if (r->status == PI_OK && safe && !(hp->least_decay < 0)) {
-            find_key(r, "kda.gate_lower_bound", key);
-            fail_key(r, key, "is not below 0");
-        }
-        hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
-        hp->n_state = n;
-        hp->n_ssm_head = hp->n_ssm_group = hp->n_head;
-        hp->n_inner = hp->n_head * n;
-        hp->n_conv = 3 * hp->n_inner;
-    }
-    if (!(arch->mixers & (MIXER_SSM | MIXER_DELTA))) return;
-    hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
-    hp->n_inner = read_int(r, "ssm.inner_size", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_state = read_int(r, "ssm.state_size", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_ssm_head = read_int(r, "ssm.time_step_rank", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_ssm_group = read_int(r, "ssm.group_count", 0, -1, 1, MODEL_MAX_DIM);
-    if (r->status != PI_OK) return;
-    if (hp->n_inner % hp->n_ssm_head != 0) {
-        find_key(r, "ssm.time_step_rank", key);
-        fail_key(r, key, "does not divide ssm.inner_size");
-    } else if (hp->n_ssm_head % hp->n_ssm_group != 0) {
-        find_key(r, "ssm.group_count", key);
-        fail_key(r, key, "does not divide ssm.time_step_rank");
-    } else if (hp->n_state > (INT32_MAX - hp->n_inner) / 2 / hp->n_ssm_group) {
-        find_key(r, "ssm.state_size", key);
-        fail_key(r, key, "is too large");
-    } else {
-        hp->n_conv = hp->n_inner + 2 * hp->n_ssm_group * hp->n_state;
     }
 }
 
@@ -849,17 +778,18 @@ static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *h
 static void read_parallel(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->parallel = arch->parallel;
-    const gguf_value *v = arch->parallel_by_key ? find_key(r, "use_parallel_residual", key) : NULL;
+    const gguf_value *v = arch->parallel_by_key ? hparams_find(r, "use_parallel_residual", key)
+                                                : NULL;
     if (v && r->status == PI_OK && !gguf_as_bool(v, &hp->parallel))
-        fail_key(r, key, "is not a bool");
+        hparams_fail(r, key, "is not a bool");
 }
 
 /* Looped models run all layers several times. */
 static void check_loops(key_reader *r) {
     char key[KEY_TEXT];
-    int32_t n = read_int(r, "num_loops", 0, 1, 1, INT32_MAX);
+    int32_t n = hparams_int(r, "num_loops", 0, 1, 1, INT32_MAX);
     if (r->status != PI_OK || n == 1) return;
-    find_key(r, "num_loops", key);
+    hparams_find(r, "num_loops", key);
     r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                           "not supported: %s: key %s is %d: layers that run several times",
                           gguf_path(r->file), key, n);
@@ -869,7 +799,7 @@ static void check_loops(key_reader *r) {
 static void read_causal(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     bool causal = !arch->encoder;
-    const gguf_value *v = find_key(r, "attention.causal", key);
+    const gguf_value *v = hparams_find(r, "attention.causal", key);
     if (v) gguf_as_bool(v, &causal);
     hp->bidirectional = !causal;
     if (r->status == PI_OK && !causal && !arch->encoder)
@@ -880,7 +810,7 @@ static void read_causal(key_reader *r, const arch_row *arch, model_hparams *hp) 
 
 static void read_pooling(key_reader *r, model_hparams *hp) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, "pooling_type", key);
+    const gguf_value *v = hparams_find(r, "pooling_type", key);
     int64_t pooling = -1; /* in unsigned files UINT32_MAX */
     if (v) gguf_as_i64(v, &pooling);
     hp->pooling = pooling >= 0 && pooling < MODEL_POOLINGS ? (model_pooling)pooling
@@ -918,15 +848,16 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
                              model_hparams *hp, model_layer_hparams *layers, pi_error *err) {
     key_reader r = {.file = f, .arch = arch->name, .err = err, .status = PI_OK};
     *hp = (model_hparams){0};
-    hp->n_layer = read_int(&r, "block_count", 0, -1, 1, MODEL_MAX_LAYERS);
-    hp->n_draft_layer = read_int(&r, "nextn_predict_layers", 0, 0, 0, hp->n_layer - 1);
+    hp->n_layer = hparams_int(&r, "block_count", 0, -1, 1, MODEL_MAX_LAYERS);
+    hp->n_draft_layer = hparams_int(&r, "nextn_predict_layers", 0, 0, 0, hp->n_layer - 1);
     if (!has_draft_layers(f, arch, hp)) hp->n_draft_layer = 0;
     r.end = hp->n_layer - hp->n_draft_layer;
     if (!drafts) hp->n_layer = r.end;
-    hp->n_embd = read_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
+    hp->n_embd = hparams_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_ctx_train = hparams_int(&r, "context_length", 0, -1, 1, INT32_MAX);
     if (arch_tensor_of(arch, ROLE_LAYER_EMBD))
-        hp->n_embd_layer = read_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
+        hp->n_embd_layer = hparams_int(&r, "embedding_length_per_layer_input", 0, 0, 0,
+                                       MODEL_MAX_DIM);
     read_causal(&r, arch, hp);
     read_pooling(&r, hp);
     check_loops(&r);
@@ -936,40 +867,40 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
     read_latents(&r, arch, hp);
     read_indexer(&r, arch, hp);
     read_layers(&r, arch, hp, layers);
-    if (r.status == PI_OK) read_recurrent(&r, arch, hp);
+    if (r.status == PI_OK) hparams_read_recurrent(&r, arch, hp);
     if (r.status != PI_OK) return r.status;
     if (hp->n_head > 0) read_heads(&r, arch, hp);
     hp->norm = arch->norm;
     if (arch->has & ARCH_NORM_EITHER &&
-        read_float(&r, "attention.layer_norm_rms_epsilon", 0, -1e-30, 1) > 0)
+        hparams_float(&r, "attention.layer_norm_rms_epsilon", 0, -1e-30, 1) > 0)
         hp->norm = NORM_RMS;
     const char *eps_key = hp->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                                : "attention.layer_norm_epsilon";
     char key[KEY_TEXT];
-    if (!find_key(&r, eps_key, key) && find_key(&r, "attention.layer_norm_epsilon", key))
+    if (!hparams_find(&r, eps_key, key) && hparams_find(&r, "attention.layer_norm_epsilon", key))
         eps_key = "attention.layer_norm_epsilon"; /* in files of nemotron_h */
     double eps = arch->default_norm_eps > 0 ? (double)arch->default_norm_eps : (double)NAN;
-    hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
+    hp->norm_eps = hparams_float(&r, eps_key, eps, -1e-30, 1);
     read_rope_kind(&r, arch, hp);
     if (arch->index_norm_as_all) hp->index_norm_eps = hp->norm_eps;
     if (arch->rot_last) hp->rot_at = hp->head_dim - hp->n_rot;
     if (arch->index_rot_last) hp->index_rot_at = hp->index_dim - hp->n_rot;
     hp->index_rope = arch->index_rope != ROPE_NONE ? arch->index_rope : hp->rope;
-    hp->rope_freq_base = read_float(&r, "rope.freq_base", 10000, 0, 1e12);
+    hp->rope_freq_base = hparams_float(&r, "rope.freq_base", 10000, 0, 1e12);
     double base = (double)hp->rope_freq_base;
     if (hp->joint_kv) /* of layers with compressed keys; only they are scaled */
-        hp->rope_freq_base = read_float(&r, "attention.compress_rope_freq_base", (double)NAN, 0,
-                                        1e12);
+        hp->rope_freq_base = hparams_float(&r, "attention.compress_rope_freq_base", (double)NAN, 0,
+                                           1e12);
     /* NTK-aware scaling: the slowest pair rotates at 1/alpha of its frequency */
-    double alpha = (double)read_float(&r, "rope.scaling.alpha", 0, -1e-30, 1e6);
+    double alpha = (double)hparams_float(&r, "rope.scaling.alpha", 0, -1e-30, 1e6);
     int dim = hp->head_dims[0];
     if (alpha > 0 && dim > 2) hp->rope_freq_base *= (float)pow(alpha, dim / (dim - 2.0));
     hp->rope_local_base = arch->local_rope_base > 0 ? arch->local_rope_base
                           : hp->joint_kv            ? (float)base
                                                     : hp->rope_freq_base;
     if (!arch->one_rope_base)
-        hp->rope_local_base = read_float(&r, "rope.freq_base_swa", (double)hp->rope_local_base, 0,
-                                         1e12);
+        hp->rope_local_base = hparams_float(&r, "rope.freq_base_swa", (double)hp->rope_local_base,
+                                            0, 1e12);
     read_rope_scaling(&r, hp);
     if (arch->yarn_unscaled) hp->yarn_score_scale = 1;
     if (hp->joint_kv) hp->yarn_scale = hp->yarn_attn_factor = 1;
@@ -979,8 +910,9 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
     if (layers) read_shared_kv(&r, arch, hp, layers);
     if (layers) read_cutoffs(&r, arch, hp, layers);
     if (arch->gates_soft)
-        hp->soft_gate = read_float(&r, "activation.situ_beta", (double)NAN, 0, 1e30);
+        hp->soft_gate = hparams_float(&r, "activation.situ_beta", (double)NAN, 0, 1e30);
     if (layers) read_clamps(&r, arch, hp, layers);
+    if (layers) read_xielu(&r, arch, hp, layers);
     if (layers) read_index_layers(&r, arch, hp, layers);
     if (layers) read_ratios(&r, hp, layers);
     if (layers) check_indexer(&r, hp, layers);

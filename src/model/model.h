@@ -122,14 +122,24 @@ typedef struct model_hparams {
      * n_taps - 1 inputs; then (except for MIXER_CONV) n_ssm_head heads, each with a state of
      * [n_inner / n_ssm_head][n_state]. 0: the model has none. */
     int32_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group, n_state;
-    int32_t n_step_rank; /* Mamba-1: elements of the latent vector of time steps */
-    bool scan_norms;     /* Mamba-1: that vector, keys and queries are normed without weights */
-    float least_decay;   /* KDA: logarithm of the lower bound of decays; 0: no bound */
+    int32_t n_step_rank;  /* Mamba-1: elements of the latent vector of time steps */
+    bool scan_norms;      /* Mamba-1: that vector, keys and queries are normed without weights */
+    int32_t n_ffn_shift;  /* MIXER_WKV: elements of the FFN's part of the state, which its input is
+                             shifted by; 0: none */
+    int32_t halve_period; /* the stream is halved after the last of every halve_period layers; 0: it
+                             is not */
+    float least_decay;    /* KDA: logarithm of the lower bound of decays; 0: no bound */
     activation activation;
     float activation_threshold; /* FATReLU */
     float soft_gate; /* SiTU (Kimi K3): limit b of the gate, b tanh(gate / b) * sigmoid(gate); 0:
                         another activation */
 } model_hparams;
+
+/* xIELU (Huang and Schlag 2024, arXiv 2411.13010): x > 0: positive x^2 + beta x, else
+ * negative (e^min(x, eps) - 1 - x) + beta x. */
+typedef struct model_xielu {
+    float negative, positive, beta, eps;
+} model_xielu;
 
 typedef struct model_layer_hparams {
     uint32_t mixers;                 /* MIXER_*; 0: the layer is only an FFN */
@@ -153,6 +163,7 @@ typedef struct model_layer_hparams {
     /* Limits of gate and up (ARCH_FFN_CLAMP, default_swiglu_clamp, clamp_late) of the FFN or shared
      * expert, and of experts; 0: none. With soft_gate: of up, as a tanh; infinity: none. */
     float ffn_clamp, expert_clamp;
+    model_xielu xielu; /* arch_row.xielu */
     int32_t window; /* a token attends to this many positions, including its own; bidirectional: to
                         those at most window / 2 away; 0: to all */
     rope_set rope;
@@ -338,7 +349,12 @@ static inline int64_t model_state(const model_hparams *hp, const model_layer_hpa
                              ? 0
                              : model_compress_state(l, l->head_dim) +
                                    (l->index_own ? model_compress_state(l, hp->index_dim) : 0);
-    return model_conv_state(hp, l) + (heads ? (int64_t)hp->n_inner * hp->n_state : 0) + compressed;
+    return model_conv_state(hp, l) + (heads ? (int64_t)hp->n_inner * hp->n_state : 0) + compressed +
+           (l->mixers & MIXER_WKV ? hp->n_ffn_shift : 0);
+}
+/* "silu", "xielu": of the FFNs and experts, for messages. */
+static inline const char *model_activation_name(const model *m) {
+    return m->arch->xielu ? "xielu" : activation_name(m->hp.activation);
 }
 /* Whether a layer has the block that tensors of this role belong to. */
 bool model_layer_has(const model_layer_hparams *l, tensor_role role);
@@ -360,6 +376,10 @@ static inline bool model_has_bare_qk_norm(const model *m) {
 /* Whether layers read vectors that are computed from the token's embedding before the first one. */
 static inline bool model_keeps_embedding(const model *m) {
     return m->hp.n_embd_layer > 0 || arch_tensor_of(m->arch, ROLE_EMBD_SKIP);
+}
+/* Whether layers read values that the first layer computes. */
+static inline bool model_keeps_values(const model *m) {
+    return arch_tensor_of(m->arch, ROLE_SSM_FIRST_A);
 }
 /* Whether the model's RoPE scaling applies to layers with this set. */
 static inline bool model_scales_rope(const model *m, rope_set set) {

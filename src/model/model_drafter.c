@@ -11,7 +11,6 @@
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Tensors that a layer for multi-token prediction adds to those of the architecture. */
 #define NEXTN(role, name, dim_in, dim_out, flags)                                                  \
     { role, "blk.%d.nextn." name ".weight", NULL, {dim_in, dim_out}, TENSOR_PER_LAYER | (flags) }
 static const arch_tensor nextn_tensors[] = {
@@ -64,6 +63,11 @@ static const arch_row eagle3 = {.name = MODEL_EAGLE3_ARCHITECTURE,
                                 .default_activation = ACTIVATION_SILU,
                                 .tensors = eagle3_tensors,
                                 .n_tensors = N_EAGLE3};
+
+const arch_tensor *model_nextn_tensors(int *n) {
+    *n = N_NEXTN;
+    return nextn_tensors;
+}
 
 /* ---- binding --------------------------------------------------------------------------------- */
 

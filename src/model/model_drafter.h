@@ -13,6 +13,9 @@
  * PI_ERR_FORMAT. */
 pi_status model_open_drafter(const model *target, gguf_file *file, model **out, pi_error *err);
 
+/* Tensors that a layer for multi-token prediction adds to those of the architecture. */
+const arch_tensor *model_nextn_tensors(int *n);
+
 /* model_open.c: binds the tensors of layers from `first` on, with 0 also global ones; one tensor of
  * a layer, or a global one. PI_ERR_FORMAT, PI_ERR_UNSUPPORTED, PI_ERR_NOMEM. */
 pi_status model_bind_layers(model *m, int first, pi_error *err);

@@ -45,6 +45,7 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .q_dim = m->hp.n_latent ? m->hp.q_dim : 0,
                         .v_dim = m->hp.v_dim,
                         .n_rot = m->hp.n_rots[ROPE_SET_GLOBAL],
+                        .n_rots = m->hp.n_rot,
                         .n_latent = m->hp.n_latent,
                         .n_latent_q = m->hp.n_latent_q,
                         .n_adjugate = m->hp.n_adjugate,
@@ -249,7 +250,10 @@ static pi_status check_twice(const model *m, const arch_tensor *row, int layer, 
 static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
                              const gguf_tensor *t, model_tensor *out, pi_error *err) {
     int64_t want[3];
-    bool fits = t->dims[3] == 1;
+    uint64_t is[3] = {t->dims[0], t->dims[1], t->dims[2]};
+    bool fourth = row->flags & TENSOR_FOURTH && is[1] == 1 && is[2] == 1;
+    bool fits = fourth || t->dims[3] == 1;
+    if (fourth) is[1] = t->dims[3];
     for (int i = 0; i < 3; i++) {
         want[i] = resolve_dim(m, layer, row->dims[i]);
         bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS ||
@@ -259,10 +263,10 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
         uint64_t most = row->dims[i] == DIM_BUNDLE     ? t->n_bytes
                         : row->dims[i] == DIM_PROFILER ? t->n_elems
                                                        : MODEL_MAX_VOCAB;
-        if (row->dims[i] == DIM_ATTN_GATE && t->dims[i] == (uint64_t)m->layers[layer].hp.n_head)
+        if (row->dims[i] == DIM_ATTN_GATE && is[i] == (uint64_t)m->layers[layer].hp.n_head)
             want[i] = m->layers[layer].hp.n_head;
-        if (open && want[i] == 0) want[i] = t->dims[i] <= most ? (int64_t)t->dims[i] : 0;
-        if (t->dims[i] != (uint64_t)want[i]) fits = false;
+        if (open && want[i] == 0) want[i] = is[i] <= most ? (int64_t)is[i] : 0;
+        if (is[i] != (uint64_t)want[i]) fits = false;
     }
     out->n_in = want[0];
     out->n_out = want[1] * want[2];
@@ -683,6 +687,39 @@ static pi_status check_layer(const model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
+/* A product of two matrices needs equal inner sizes, which only the file has. */
+static pi_status check_low_rank(const model *m, int layer, pi_error *err) {
+    static const tensor_role pairs[][2] = {{ROLE_SSM_ALPHA_A, ROLE_SSM_ALPHA_B},
+                                           {ROLE_SSM_RATE_A, ROLE_SSM_RATE_B},
+                                           {ROLE_SSM_FIRST_A, ROLE_SSM_FIRST_B},
+                                           {ROLE_SSM_GATE_A, ROLE_SSM_GATE_B},
+                                           {ROLE_SSM_SHIFT_A, ROLE_SSM_SHIFT_B}};
+    const model_tensor *t = m->layers[layer].t;
+    if (!(m->layers[layer].hp.mixers & MIXER_WKV)) return PI_OK;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const model_tensor *a = &t[pairs[i][0]], *b = &t[pairs[i][1]];
+        int64_t n = pairs[i][1] == ROLE_SSM_SHIFT_B ? 5 * b->n_in : b->n_in;
+        if (!a->data == !b->data && a->n_out == n) continue;
+        return error_set(err, PI_ERR_FORMAT,
+                         "wrong shape: %s: layer %d: the rows of %s and %s do not match",
+                         gguf_path(m->file), layer, tensor_role_name(pairs[i][0]),
+                         tensor_role_name(pairs[i][1]));
+    }
+    /* RWKV-7: without a gate one row less; values of later layers follow those of the first */
+    bool wkv7 = t[ROLE_SSM_ERASE].data, first = t[ROLE_SSM_FIRST_A].data && layer > 0;
+    int64_t n = wkv7 && t[ROLE_SSM_GATE_A].data ? 6 : 5;
+    if (!t[ROLE_SSM_SHIFT].data && !t[ROLE_SSM_SHIFT_W].data) n = -1;
+    if (t[ROLE_SSM_SHIFT].data && t[ROLE_SSM_SHIFT].n_out != n) n = -1;
+    if (t[ROLE_SSM_SHIFT_W].data && !(t[ROLE_SSM_SHIFT_K].data && t[ROLE_SSM_SHIFT_V].data &&
+                                      t[ROLE_SSM_SHIFT_R].data && t[ROLE_SSM_SHIFT_G].data))
+        n = -1;
+    if (n > 0 && (!wkv7 || layer == 0 || (first && t[ROLE_SSM_FIRST_BIAS].data))) return PI_OK;
+    return error_set(err, PI_ERR_FORMAT,
+                     "missing tensor: %s: layer %d has no weights of %s; is the file complete?",
+                     gguf_path(m->file), layer,
+                     n > 0 ? "the first layer's values" : "the token before");
+}
+
 /* A number per head replaces a head's weights, which are all equal. */
 static pi_status bind_head_numbers(model *m, int layer, pi_error *err) {
     model_tensor *t = &m->layers[layer].t[ROLE_ATTN_Q_NORM];
@@ -719,6 +756,7 @@ pi_status model_bind_layers(model *m, int first, pi_error *err) {
         if (status == PI_OK) status = negate_decays(m, layer, err);
         if (status == PI_OK) status = check_experts(m, layer, err);
         if (status == PI_OK) status = check_layer(m, layer, err);
+        if (status == PI_OK) status = check_low_rank(m, layer, err);
         if (status == PI_OK) status = model_bind_latent(m, layer, err);
         if (status == PI_OK) status = model_bind_delta(m, layer, err);
         if (status != PI_OK) return status;

@@ -123,7 +123,8 @@ bool plan_adds_late(const plan *p, int layer, tensor_role post_norm) {
     const model_tensor *t = p->model->layers[layer].t;
     bool beside = post_norm == ROLE_FFN_POST_NORM && t[ROLE_FFN_POST_NORM_1].data;
     bool early = post_norm == ROLE_FFN_POST_NORM &&
-                 (p->model->arch->experts_early || t[ROLE_ADJUGATE_DOWN].data);
+                 (p->model->arch->experts_early || t[ROLE_ADJUGATE_DOWN].data ||
+                  t[ROLE_FFN_RECEPTANCE].data);
     return p->model->hp.residual_scale != 1 || plan_sums_streams(p) || t[post_norm].data ||
            beside || early;
 }
@@ -456,6 +457,11 @@ static void set_widths(plan *p, plan_side side) {
             widen(width, BUF_SSM_CONV, mixer->n_conv);
             widen(width, BUF_SSM_OUT, recurrent_width(p, mixer));
         }
+        if (s->op == OP_SHIFT)
+            widen(width, s->out, STEP_ARGS(s, shift)->n * (int64_t)p->model->hp.n_embd);
+        if (s->op == OP_WKV) widen(width, BUF_SSM_OUT, p->model->hp.n_inner);
+        if (s->op == OP_WKV && model_keeps_values(p->model))
+            widen(width, BUF_LAYER_EMBD, p->model->hp.n_inner);
         if (s->op == OP_HEADS) {
             const args_heads *heads = STEP_ARGS(s, heads);
             widen(width, s->matrix[0].out, heads->n * heads->out.stride);

@@ -36,7 +36,7 @@ static plan_step *add_norm(const plan_slice *h) {
     plan_step *s = plan_add_norm(h->p, h->side, h->layer, own ? ROLE_FFN_NORM : ROLE_ATTN_NORM,
                                  own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
     s->cold = !h->primary && h->side == SIDE_CPU;
-    return s;
+    return tensors_of(h)[ROLE_FFN_SHIFT].data ? plan_add_ffn_shift(h->p, h->layer, s) : s;
 }
 
 /* The slice's rows of a matrix that has a row per neuron. */
@@ -324,7 +324,8 @@ void plan_add_prefetch(plan *p, int layer, const plan_options *options) {
     const plan_split *split = &p->splits[layer];
     int first = p->n_steps;
     if (split->primary != SIDE_CPU || plan_split_end(split) > 0) return;
-    if (plan_sums_streams(p)) return; /* X is not the layer's input */
+    if (plan_sums_streams(p)) return;      /* X is not the layer's input */
+    if (l->t[ROLE_FFN_SHIFT].data) return; /* which reads the token before too */
     if (l->t[ROLE_ROUTER].data)
         plan_prefetch_experts(p, layer);
     else if (l->bundle && plan_choose_mode(p->model, layer, options) == PI_MODE_PREDICT)

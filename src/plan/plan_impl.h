@@ -6,7 +6,7 @@
 
 enum {
     /* Maximum steps of one layer on one side. */
-    PLAN_ATTENTION_STEPS = 27, /* includes a recurrent mixer, receiving the residual stream, an
+    PLAN_ATTENTION_STEPS = 30, /* includes a recurrent mixer, receiving the residual stream, an
                                   early router, norms and additions */
     PLAN_FFN_STEPS = 36,
     PLAN_HELPER_STEPS = 8,  /* for each helper on each side */
@@ -141,6 +141,12 @@ plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first);
  * addition to X. */
 void plan_add_recurrent_in(plan *p, int layer);
 void plan_add_recurrent(plan *p, int layer);
+/* RWKV (plan_wkv.c): the mixer of layer `layer`, from Y to X +=; its FFN's input, from the norm's
+ * step to the quantized Y. Returns the last step. */
+void plan_add_wkv(plan *p, int layer);
+plan_step *plan_add_ffn_shift(plan *p, int layer, plan_step *norm);
+/* The layer's part of a session's state comes after the parts of earlier layers. */
+plan_recurrent *plan_describe_recurrent(plan *p, int layer);
 /* The FFN block of a layer that is a mixture of experts; the router may come earlier. */
 void plan_add_router(plan *p, int layer, plan_buffer in);
 void plan_add_experts(plan *p, int layer, const plan_options *options);

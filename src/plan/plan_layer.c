@@ -4,9 +4,9 @@
  *   FFN block         norm -> gate and up -> down                                       X +=
  *
  * Other files add steps for some models or placements: plan_latent.c MLA, plan_compress.c
- * compressed keys, plan_index.c sparse attention, plan_recurrent.c recurrent mixers, plan_experts.c
- * mixtures of experts, plan_ffn.c selected neurons and layers on several devices, plan_streams.c
- * residual streams, plan_layer_embd.c embeddings per layer. */
+ * compressed keys, plan_index.c sparse attention, plan_recurrent.c and plan_wkv.c recurrent mixers,
+ * plan_experts.c mixtures of experts, plan_ffn.c selected neurons and layers on several devices,
+ * plan_streams.c residual streams, plan_layer_embd.c embeddings per layer. */
 #include <assert.h>
 #include <math.h>
 
@@ -186,6 +186,10 @@ static void add_attention_block(plan *p, int layer) {
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
     else
         plan_add_norm(p, side, layer, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+    if (l->hp.mixers & MIXER_WKV) {
+        plan_add_wkv(p, layer);
+        return;
+    }
     if (recurs) plan_add_recurrent_in(p, layer);
     if (attends && p->model->hp.joint_kv)
         plan_add_compressed(p, layer);
@@ -243,16 +247,20 @@ static void add_ffn_block(plan *p, int layer, const plan_options *options) {
             plan_add_sparse_neurons(&f.slice[i]);
     }
     if (f.n > 1) plan_add_answers(&f);
-    if (plan_adds_late(p, layer, ROLE_FFN_POST_NORM))
-        plan_add_addition(p, primary, layer, plan_late_result(p, primary), ROLE_FFN_POST_NORM);
+    if (!plan_adds_late(p, layer, ROLE_FFN_POST_NORM)) return;
+    plan_step *s = plan_add_addition(p, primary, layer, plan_late_result(p, primary),
+                                     ROLE_FFN_POST_NORM);
+    if (l->t[ROLE_FFN_RECEPTANCE].data) STEP_ARGS(s, add)->gated = true;
 }
 
 /* ---- the layer ------------------------------------------------------------------------------- */
 
 /* The last addition of the layer also scales the stream: architectures with this scale have
- * post-norms. */
+ * post-norms, or a gate (RWKV-6). */
 static void scale_layer(plan *p, int layer) {
-    const float *scale = p->model->layers[layer].t[ROLE_LAYER_SCALE].data;
+    const float *scale = p->model->layers[layer].t[ROLE_LAYER_SCALE].data, half = 0.5f;
+    int32_t period = p->model->hp.halve_period;
+    if (period > 0 && (layer + 1) % period == 0) scale = &half;
     if (!scale) return;
     bool gpu = p->splits[layer].primary == SIDE_GPU;
     plan_step *s = gpu ? &p->gpu_steps[p->n_gpu_steps - 1] : &p->steps[p->n_steps - 1];

@@ -60,7 +60,7 @@ static bool can_run(const model *m, const model_layer *l, pi_mode mode) {
     bool experts = l->t[ROLE_ROUTER].data;
     bool zeros = model_layer_has_zeros(m, (int)(l - m->layers));
     bool pairs = (experts ? l->hp.expert_clamp : l->hp.ffn_clamp) > 0; /* of gate and up */
-    if (pairs || l->t[ROLE_FFN_ACT_SCALE].data) return mode == PI_MODE_DENSE;
+    if (pairs || m->arch->xielu || l->t[ROLE_FFN_ACT_SCALE].data) return mode == PI_MODE_DENSE;
     switch (mode) {
     case PI_MODE_EXACT:
         return zeros;
@@ -213,7 +213,7 @@ pi_status plan_check_mode(const model *m, pi_mode mode, pi_error *err) {
     for (int i = 0; i < m->hp.n_layer; i++)
         if (mode == PI_MODE_AUTO || can_run(m, &m->layers[i], mode)) return PI_OK;
     return error_set(err, PI_ERR_UNSUPPORTED, "mode %s does not apply: activation %s: %s",
-                     ffn_mode_name(mode), activation_name(m->hp.activation), lacks[mode]);
+                     ffn_mode_name(mode), model_activation_name(m), lacks[mode]);
 }
 
 /* ---- the output head ------------------------------------------------------------------------- */

@@ -30,6 +30,7 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_SSM_STEP] = "ssm_step",
                                                  [BUF_SSM_BETA] = "ssm_beta",
                                                  [BUF_SSM_CONV] = "ssm_conv",
+                                                 [BUF_SHIFT] = "shift",
                                                  [BUF_SSM_OUT] = "ssm_out",
                                                  [BUF_GATE] = "gate",
                                                  [BUF_UP] = "up",
@@ -84,7 +85,7 @@ typedef struct print_context {
 } print_context;
 
 static void print_activation(const print_context *c) {
-    fprintf(c->out, " %s", activation_name(c->p->model->hp.activation));
+    fprintf(c->out, " %s", model_activation_name(c->p->model));
 }
 
 static void print_top_k(const print_context *c, const args_top_k *a) {
@@ -99,6 +100,8 @@ static void print_gate(const print_context *c, bool heads, bool softplus) {
 
 static void print_quantize(const print_context *c, const args_quantize *a) {
     if (a->relu) fprintf(c->out, " relu");
+    if (a->tanh) fprintf(c->out, " tanh");
+    if (a->sigmoid) fprintf(c->out, " sigmoid");
     if (a->divisors) fprintf(c->out, " / scales");
     if (a->layer_embd) {
         print_activation(c);
@@ -115,6 +118,7 @@ static void print_add(const print_context *c, const plan_step *s, const args_add
     fprintf(c->out, " -> %s +=", buffer_name(s->out));
     if (a->norm.kind != NORM_NONE) fprintf(c->out, " normed");
     if (a->scale != 1) fprintf(c->out, " * %g", (double)a->scale);
+    if (a->gated) print_gate(c, false, false);
     if (a->x_scale != 1) fprintf(c->out, ", x *= %g", (double)a->x_scale);
 }
 
@@ -160,6 +164,7 @@ static void print_recur(const print_context *c, const plan_recurrent *r) {
     fprintf(c->out, " %s, %d heads [%" PRId64 ", %" PRId64 "]",
             r->mixer & (MIXER_SSM | MIXER_SCAN) ? "SSM"
             : r->mixer == MIXER_LIGHTNING       ? "constant decay"
+            : r->mixer == MIXER_WKV             ? "RWKV"
                                                 : "delta rule",
             r->n_head, r->head_dim, r->n_state);
 }

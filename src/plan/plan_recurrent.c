@@ -77,12 +77,12 @@ void plan_add_recurrent_in(plan *p, int layer) {
     }
 }
 
-/* The layer's part of a session's state comes after the parts of earlier layers. */
-static plan_recurrent describe(plan *p, int layer) {
+plan_recurrent *plan_describe_recurrent(plan *p, int layer) {
+    plan_recurrent *out = &p->recurrent[layer];
     const model_hparams *hp = &p->model->hp;
     const model_layer *l = &p->model->layers[layer];
     bool heads = hp->n_ssm_head > 0;
-    plan_recurrent r = {
+    *out = (plan_recurrent){
         .mixer = l->hp.mixers & MIXER_RECURRENT,
         .n_taps = hp->n_taps,
         .n_conv = hp->n_conv,
@@ -102,7 +102,7 @@ static plan_recurrent describe(plan *p, int layer) {
         .conv_at = p->n_state,
         .heads_at = p->n_state + model_conv_state(hp, &l->hp)};
     p->n_state += model_state(hp, &l->hp);
-    return r;
+    return out;
 }
 
 /* Mamba-1: keys, queries and steps from the convolution's result. */
@@ -141,10 +141,9 @@ static void add_scan_inputs(plan *p, int layer) {
 void plan_add_recurrent(plan *p, int layer) {
     static const plan_op ops[] = {OP_CONV, OP_RECUR, OP_GATE_SSM};
     static const plan_buffer in[] = {BUF_SSM_IN, BUF_SSM_CONV, BUF_SSM_OUT};
-    plan_recurrent *r = &p->recurrent[layer];
+    const plan_recurrent *r = plan_describe_recurrent(p, layer);
     plan_side side = p->splits[layer].primary;
     bool late = plan_adds_late(p, layer, ROLE_ATTN_POST_NORM);
-    *r = describe(p, layer);
     for (int i = 0; i < (r->mixer == MIXER_CONV ? 1 : 3); i++) {
         plan_step *s = plan_add_step(p, side, ops[i], layer, in[i]);
         STEP_ARGS(s, recurrent)->mixer = r;

@@ -37,21 +37,27 @@ typedef enum plan_buffer {
     BUF_FFN_OUT, /* on the GPU: an FFN's result that is scaled or normed before it is added to X, so
                     that the input in Y stays unchanged [n_embd] */
     /* Recurrent mixers. */
-    BUF_SSM_IN,     /* input of the convolution [n_conv] */
+    BUF_SSM_IN,     /* input of the convolution [n_conv]; MIXER_WKV: values [n_group * n_state],
+                       then the FFN's input before it is shifted [n_embd] */
     BUF_SSM_GATE,   /* gate of the result [n_inner]; MIXER_CONV: [n_embd] */
-    BUF_SSM_LATENT, /* MIXER_SCAN: the latent vector of steps [n_step_rank] */
-    BUF_SSM_KEY,    /* MIXER_SCAN: [n_state] */
-    BUF_SSM_QUERY,  /* MIXER_SCAN: [n_state] */
-    BUF_SSM_STEP,   /* steps, or alphas of the delta rule [n_ssm_head], KDA: [n_inner]; MIXER_CONV:
-                       factors of the convolution's input [n_embd] */
-    BUF_SSM_BETA,   /* betas [n_ssm_head], or betas and alphas group by group [2 * n_ssm_head] */
-    BUF_SSM_CONV,   /* after the convolution [n_conv] */
-    BUF_SSM_OUT,    /* the mixer's result [n_inner]; MIXER_CONV: [n_embd] */
-    BUF_GATE,       /* [n_ff]; after the activation: the hidden vector */
-    BUF_UP,         /* [n_ff] */
-    BUF_PRED,       /* a predictor's hidden vector [rank] */
-    BUF_SCORE,      /* the predictor's scores [n_ff]; only in ubatches of many tokens */
-    BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer], computed by the CPU */
+    BUF_SSM_LATENT, /* MIXER_SCAN: the latent vector of steps [n_step_rank]; MIXER_WKV: how far
+                       values follow the first layer's, before the sigmoid [n_inner] */
+    BUF_SSM_KEY,    /* MIXER_SCAN: [n_state]; MIXER_WKV: [n_group * n_state] */
+    BUF_SSM_QUERY,  /* MIXER_SCAN: [n_state]; MIXER_WKV: [n_inner] */
+    BUF_SSM_STEP,   /* steps, or alphas of the delta rule [n_ssm_head], KDA and MIXER_WKV:
+                       [n_inner]; MIXER_CONV: factors of the convolution's input [n_embd] */
+    BUF_SSM_BETA,   /* betas [n_ssm_head], or betas and alphas group by group [2 * n_ssm_head];
+                       MIXER_WKV: learning rates before the sigmoid [n_inner] */
+    BUF_SSM_CONV,   /* after the convolution [n_conv]; MIXER_WKV: results of the first matrices of
+                       products of two, and the input of SHIFT_A [n_embd] */
+    BUF_SHIFT,   /* MIXER_WKV: inputs of products, shifted towards the token before [6 * n_embd] */
+    BUF_SSM_OUT, /* the mixer's result [n_inner]; MIXER_CONV: [n_embd] */
+    BUF_GATE,    /* [n_ff]; after the activation: the hidden vector */
+    BUF_UP,      /* [n_ff] */
+    BUF_PRED,    /* a predictor's hidden vector [rank] */
+    BUF_SCORE,   /* the predictor's scores [n_ff]; only in ubatches of many tokens */
+    BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer], computed by the CPU;
+                       MIXER_WKV: values of the first layer [n_inner] */
     BUF_ROUTER, /* scores of experts [n_expert], on the GPU followed by the shared expert's; with
                    several streams their router's numbers [n_stream] */
     BUF_SHARED, /* result of the shared expert, or of an FFN next to the experts [n_embd] */
@@ -126,7 +132,8 @@ typedef struct plan_matrix {
 } plan_matrix;
 
 enum {
-    PLAN_MAX_GROUP = 4, /* Q, K, V and the gate; input, gate, alpha and beta of the delta rule */
+    PLAN_MAX_SHIFTS = 6, /* inputs of RWKV's products: queries, decays, keys, values, rates, gate */
+    PLAN_MAX_GROUP = 4,  /* Q, K, V and the gate; input, gate, alpha and beta of the delta rule */
     /* Slots of quantized vectors: the predictor's hidden vector must not overwrite the layer's
        input. */
     PLAN_SLOT_MAIN = 0,
@@ -284,6 +291,15 @@ typedef struct plan_recurrent {
     const float *d;            /* [n_head] or NULL */
     const float *norm; /* norm of the result, or NULL: [n_head * head_dim] by groups (Mamba-2) or
                           over all (MIXER_LIGHTNING), or [head_dim] for every head */
+    struct plan_wkv {
+        const float *erase, *rate_key; /* [n_inner]; RWKV-6: NULL */
+        const float *bonus;            /* [n_inner], or NULL */
+        const float *norm_bias;        /* [n_inner], as norm, or both NULL */
+        bool keeps;                    /* the first layer: keeps its values */
+        bool gated;     /* SSM_GATE multiplies the result; RWKV-6: its SiLU, without a bonus its
+                           sigmoid */
+        int64_t ffn_at; /* in a session's state: the FFN's last input */
+    } wkv;
     int64_t conv_at, heads_at; /* offset in floats in a session's state: the last n_taps - 1 inputs
                                   [n_taps - 1][n_conv]; [n_head][head_dim][n_state] */
 } plan_recurrent;
@@ -306,6 +322,7 @@ typedef struct args_norm {
 typedef struct args_add {
     args_norm norm;
     float scale;
+    bool gated;    /* `in` is multiplied by the sigmoid of BUF_ATTN_GATE */
     float x_scale; /* 1 where `out` is BUF_STREAMS */
 } args_add;
 
@@ -337,7 +354,7 @@ typedef struct args_past {
 
 /* The operation on the vector, in place, before it is quantized. */
 typedef struct args_quantize {
-    bool relu;
+    bool relu, tanh, sigmoid;
     const float *divisors; /* [act_width]; NULL: 1 */
     bool layer_embd;       /* its activation is multiplied by the layer's part of BUF_LAYER_EMBD */
     bool gated;            /* it is multiplied by the sigmoid of BUF_ATTN_GATE */
@@ -445,6 +462,15 @@ typedef struct args_experts {
     const plan_experts *experts;
 } args_experts;
 
+/* out_i = in + (in of the token before - in) * weight_i, for i < n. */
+typedef struct args_shift {
+    const float *weights[PLAN_MAX_SHIFTS]; /* [n_embd] */
+    int n;
+    bool added; /* `out` has numbers that are added to the weights */
+    bool keeps; /* the session keeps the last `in` */
+    int64_t at; /* in a session's state: the `in` of the token before */
+} args_shift;
+
 typedef struct args_recurrent {
     const plan_recurrent *mixer;
 } args_recurrent;
@@ -507,6 +533,7 @@ typedef struct args_head {
     X(ffn)                                                                                         \
     X(select)                                                                                      \
     X(experts)                                                                                     \
+    X(shift)                                                                                       \
     X(recurrent)                                                                                   \
     X(message)                                                                                     \
     X(softcap)                                                                                     \

@@ -204,11 +204,16 @@ bool plan_is_supported(const model *m, int layer, pi_mode mode, plan_layer_part 
                .shape = shape_of(m, layer),
                .lack = {.op = GPU_OP_COUNT, .type = GPU_NO_TYPE}};
     if (m->arch->encoder)
-        c.lack = (plan_lack){.op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .encoder = true};
+        c.lack = (plan_lack){.op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .feature = "encoders"};
     else if (layer == m->hp.n_layer)
         need_head(&c, m);
     else if (part == PLAN_PART_PRIMARY && m->hp.joint_kv)
-        c.lack = (plan_lack){.op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .compressed = true};
+        c.lack = (plan_lack){
+            .op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .feature = "compressed keys"};
+    else if (part == PLAN_PART_PRIMARY && m->layers[layer].hp.mixers & MIXER_WKV)
+        c.lack = (plan_lack){.op = GPU_OP_RECUR, .type = GPU_NO_TYPE, .feature = "RWKV's mixers"};
+    else if (part == PLAN_PART_NEURONS && m->arch->xielu)
+        c.lack = (plan_lack){.op = GPU_OP_FFN_IN, .type = GPU_NO_TYPE, .feature = "xIELU"};
     else if (part == PLAN_PART_PRIMARY)
         need_primary(&c, m, layer, mode);
     else
@@ -237,10 +242,8 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]) {
         [GPU_OP_PREDICT] = "predictors of this rank",
     };
     const char *shape = shapes[lack->op], *name = gpu_op_name(lack->op);
-    if (lack->encoder)
-        snprintf(text, PLAN_LACK_TEXT, "encoders");
-    else if (lack->compressed)
-        snprintf(text, PLAN_LACK_TEXT, "compressed keys");
+    if (lack->feature)
+        snprintf(text, PLAN_LACK_TEXT, "%s", lack->feature);
     else if (lack->shape && shape)
         snprintf(text, PLAN_LACK_TEXT, "%s", shape);
     else if (lack->shape)

@@ -13,8 +13,7 @@ typedef struct plan_lack {
     gpu_op op; /* GPU_OP_COUNT: the part is supported */
     quant_type type;
     bool shape;
-    bool encoder;    /* the whole model is an encoder */
-    bool compressed; /* attention with compressed keys */
+    const char *feature; /* of the model: "encoders"; NULL: an operation */
 } plan_lack;
 
 typedef enum plan_layer_part { PLAN_PART_PRIMARY, PLAN_PART_NEURONS, PLAN_PARTS } plan_layer_part;

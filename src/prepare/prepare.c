@@ -211,6 +211,7 @@ static const char *unlike_others(const model *m) {
     for (int i = 0; i < m->hp.n_layer; i++) any = any || m->layers[i].hp.ffn;
     if (!any) return "no layer has an FFN";
     if (m->arch->encoder) return "an encoder";
+    if (m->arch->xielu) return "xIELU, an activation without zeros";
     if (m->hp.n_stream > 1) return "several residual streams";
     for (int i = 0; i < m->hp.n_layer; i++) /* one cache per layer */
         if (m->layers[i].hp.kv_layer != i) return "layers that share keys and values";

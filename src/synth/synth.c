@@ -15,6 +15,7 @@
 #include "cpu_topology.h"
 #include "gguf_writer.h"
 #include "mem.h"
+#include "model_drafter.h"
 #include "pool.h"
 #include "powerinfer_tools.h"
 #include "progress.h"
@@ -25,10 +26,12 @@ enum {
     BLOCK_BYTES = 4 << 20, /* of quantized rows: for large writes a call costs nothing */
     ROWS_AT_ONCE = 4,      /* rows that a worker takes: enough to make the counter free */
     NAME_BYTES = 128,
-    PREDICTOR_RANK_STEP = 32 /* in the file format */
+    PREDICTOR_RANK_STEP = 32, /* in the file format */
+    LAYERS_MAX = 256,         /* of any shape, at most */
+    HYPER_ROUNDS = 20         /* DeepSeek-V4's */
 };
 
-static const float NORM_EPS = 1e-5f, ROPE_BASE = 10000.0f;
+static const float NORM_EPS = 1e-5f, ROPE_BASE = 10000.0f, HYPER_EPS = 1e-6f;
 /* Contribution recall of the predictor of a prepared model; also the default of `prepare`. */
 static const double RECALL = 0.98;
 
@@ -116,6 +119,16 @@ static pi_status check_options(synth_job *job, pi_error *err) {
             "rank %d: a predictor's rank must be a multiple of %d; a plain file has none", o->rank,
             PREDICTOR_RANK_STEP);
     }
+    if (!o->plain && r->shape->n_stream > 0) {
+        return error_set(
+            err, PI_ERR_ARG,
+            "shape %s: several residual streams cannot be prepared: write a plain file",
+            r->shape->name);
+    }
+    if (o->mtp && r->shape->n_stream > 0) {
+        return error_set(err, PI_ERR_ARG, "shape %s: no head that drafts reads several streams",
+                         r->shape->name);
+    }
     if (o->bundle && o->plain) {
         return error_set(err, PI_ERR_ARG,
                          "no bundles: a plain file has its matrices as other programs read them");
@@ -124,6 +137,7 @@ static pi_status check_options(synth_job *job, pi_error *err) {
         return error_set(err, PI_ERR_ARG, "down density %g: choose 0 to the density, %g",
                          (double)o->down_density, (double)o->density);
     r->n_layer = o->n_layer ? o->n_layer : r->shape->n_layer;
+    r->n_draft = o->mtp;
     r->rank = o->rank;
     r->seed = o->seed;
     r->prepared = !o->plain;
@@ -151,7 +165,6 @@ static const char *arch_key(const synth_job *job, const char *key, char name[NAM
 
 /* One item per layer, all equal. */
 static void put_layers(synth_job *job, const char *key, double value, const char *text) {
-    enum { LAYERS_MAX = 256 }; /* layers of any shape, at most */
     float numbers[LAYERS_MAX];
     gguf_string texts[LAYERS_MAX];
     uint64_t n = (uint64_t)job->recipe.n_layer;
@@ -209,6 +222,19 @@ static void put_prepared_keys(synth_job *job) {
     put_layers(job, SPARSE_KEY_SOURCE_DOWN_TYPE, 0, job->traits->name);
 }
 
+static void put_compressed_keys(synth_job *job) {
+    int32_t ratios[LAYERS_MAX], n = job->recipe.n_layer;
+    char text[NAME_BYTES];
+    for (int32_t i = 0; i < n; i++) ratios[i] = synth_shape_ratio(job->recipe.shape, i);
+    gguf_put_array(job->writer, arch_key(job, "attention.compress_ratios", text), GGUF_I32, ratios,
+                   (uint64_t)n);
+    gguf_put_f32(job->writer, arch_key(job, "attention.compress_rope_freq_base", text), 160000);
+    gguf_put_f32(job->writer, arch_key(job, "hyper_connection.epsilon", text), HYPER_EPS);
+    gguf_put_f32(job->writer, arch_key(job, "expert_weights_scale", text), 1.5f);
+    gguf_put_bool(job->writer, arch_key(job, "expert_weights_norm", text), true);
+    put_layers(job, arch_key(job, "swiglu_clamp_exp", text), 10, NULL);
+}
+
 static void put_keys(synth_job *job) {
     const synth_shape *s = job->recipe.shape;
     gguf_writer *w = job->writer;
@@ -221,7 +247,8 @@ static void put_keys(synth_job *job) {
         {"vocab_size", s->n_vocab},
         {"context_length", s->n_ctx},
         {"embedding_length", s->n_embd},
-        {"block_count", job->recipe.n_layer},
+        {"block_count", job->recipe.n_layer + job->recipe.n_draft},
+        {"nextn_predict_layers", job->recipe.n_draft},
         {"feed_forward_length", s->n_ff_dense ? s->n_ff_dense : s->n_ff},
         {"attention.head_count", s->n_head},
         {"attention.head_count_kv", s->n_head_kv},
@@ -235,6 +262,11 @@ static void put_keys(synth_job *job) {
         {"attention.indexer.key_length", s->index_dim},
         {"attention.indexer.top_k", s->index_top},
         {"attention.sliding_window", s->window},
+        {"attention.output_group_count", s->n_out_group},
+        {"attention.output_lora_rank", s->n_out_rank},
+        {"hyper_connection.count", s->n_stream},
+        {"hyper_connection.sinkhorn_iterations", s->n_stream > 0 ? HYPER_ROUNDS : 0},
+        {"hash_layer_count", s->n_hash},
         {"expert_count", s->n_expert},
         {"expert_used_count", s->n_expert_used},
         {"expert_shared_count", s->n_expert_shared},
@@ -251,6 +283,7 @@ static void put_keys(synth_job *job) {
         if (numbers[i].value > 0)
             gguf_put_u32(w, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);
     }
+    if (s->n_stream > 0) put_compressed_keys(job);
     bool rms = job->recipe.arch->norm == NORM_RMS;
     const char *eps = rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
     gguf_put_f32(w, arch_key(job, eps, text), NORM_EPS);
@@ -272,31 +305,44 @@ static const quant_traits *traits_of(const synth_job *job, const arch_tensor *t)
     return t->role == ROLE_FC2 ? job->fc2_traits : job->traits;
 }
 
-static uint64_t dim_of(const synth_job *job, arch_dim dim) {
+static uint64_t dim_of(const synth_job *job, arch_dim dim, int32_t layer) {
     const synth_recipe *r = &job->recipe;
     if (dim == DIM_RANK) return (uint64_t)r->rank;
     if (dim == DIM_BUNDLE) return job->bundle.stride;
     if (dim == DIM_POS) return (uint64_t)(r->shape->n_ctx + r->arch->pos_offset);
-    return synth_shape_dim(r->shape, dim);
+    return synth_shape_dim(r->shape, dim, layer);
 }
 
+/* Draft layers are those of a plain file. */
 static bool is_written(const synth_job *job, const arch_tensor *t, int32_t layer) {
-    bool bundled = job->bundle.stride > 0;
+    bool plain = !job->recipe.prepared || layer >= job->recipe.n_layer;
+    bool bundled = !plain && job->bundle.stride > 0;
     if (t->role == bundle_role(job->kind))
         return bundled && (job->kind == BUNDLE_NEURONS || layer >= job->recipe.shape->n_dense);
     if (t->role == ROLE_FFN_BUNDLE || t->role == ROLE_EXPERT_BUNDLE) return false;
     for (int i = 0; i < BUNDLE_PARTS; i++)
         if (bundled && job->bundle.part[i].n_bytes > 0 && job->bundle.part[i].role == t->role)
             return false;
-    return synth_has_tensor(job->recipe.shape, t, layer, job->recipe.prepared);
+    return synth_has_tensor(job->recipe.shape, t, layer, !plain);
 }
 
 typedef pi_status (*tensor_fn)(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err);
 
+/* What a draft layer has besides the tensors of a layer. */
+static pi_status for_each_of_draft(synth_job *job, tensor_fn fn, int32_t layer, pi_error *err) {
+    int n;
+    const arch_tensor *t = model_nextn_tensors(&n);
+    pi_status status = PI_OK;
+    for (int i = 0; i < n && !status; i++)
+        if (!(t[i].flags & TENSOR_OPTIONAL)) status = fn(job, &t[i], layer, err);
+    return status;
+}
+
 /* All tensors in the order of the file: tensors before the layers, layers, tensors after them. */
 static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
-    for (int32_t layer = -1; layer <= job->recipe.n_layer; layer++) {
-        bool inside = layer >= 0 && layer < job->recipe.n_layer;
+    int32_t n_layer = job->recipe.n_layer + job->recipe.n_draft;
+    for (int32_t layer = -1; layer <= n_layer; layer++) {
+        bool inside = layer >= 0 && layer < n_layer;
         for (int i = 0; i < job->recipe.arch->n_tensors; i++) {
             const arch_tensor *t = &job->recipe.arch->tensors[i];
             bool per_layer = t->flags & TENSOR_PER_LAYER;
@@ -304,9 +350,14 @@ static pi_status for_each_tensor(synth_job *job, tensor_fn fn, pi_error *err) {
             if (!is_written(job, t, layer) || per_layer != inside ||
                 (!inside && first != (layer < 0)))
                 continue;
-            pi_status status = fn(job, t, layer, err);
+            /* a head that drafts does not change the tensors after it */
+            bool last = layer == n_layer;
+            pi_status status = fn(job, t, last ? job->recipe.n_layer : layer, err);
             if (status) return status;
         }
+        if (!inside || layer < job->recipe.n_layer) continue;
+        pi_status status = for_each_of_draft(job, fn, layer, err);
+        if (status) return status;
     }
     return PI_OK;
 }
@@ -316,7 +367,7 @@ static pi_status declare_tensor(synth_job *job, const arch_tensor *t, int32_t la
     char name[GGUF_MAX_NAME];
     arch_tensor_name(t, layer, name);
     uint64_t dims[3];
-    for (int i = 0; i < 3; i++) dims[i] = dim_of(job, t->dims[i]);
+    for (int i = 0; i < 3; i++) dims[i] = dim_of(job, t->dims[i], layer);
     int n_dims = t->dims[1] == DIM_NONE ? 1 : t->dims[2] == DIM_NONE ? 2 : 3;
     const quant_traits *traits = traits_of(job, t);
     pi_status status = gguf_add_tensor(job->writer, name, traits->type, n_dims, dims, err);
@@ -357,6 +408,10 @@ static void make_block(void *arg, int ith, int nth) {
                 make_bundle(b, b->first + at, row, out);
                 continue;
             }
+            if (b->tensor->role == ROLE_ROUTER_TABLE) {
+                synth_make_choices(&job->recipe, b->layer, b->first + at, (int32_t *)out);
+                continue;
+            }
             if (b->tensor->flags & TENSOR_RAW) {
                 bool experts = b->tensor->role == ROLE_EXPERT_PERM;
                 memcpy(out, experts ? job->recipe.expert_order : job->recipe.order, b->row_bytes);
@@ -372,7 +427,7 @@ static void make_block(void *arg, int ith, int nth) {
 static pi_status write_rows(synth_job *job, const arch_tensor *t, int32_t layer, uint64_t first,
                             uint64_t end, pi_error *err) {
     synth_block b = {.job = job, .tensor = t, .layer = layer, .traits = traits_of(job, t)};
-    b.n_in = dim_of(job, t->dims[0]);
+    b.n_in = dim_of(job, t->dims[0], layer);
     if (!quant_row_bytes(b.traits->type, b.n_in, &b.row_bytes)) {
         return error_set(err, PI_ERR_ARG, "rows of %llu elements are not a multiple of %s blocks",
                          (unsigned long long)b.n_in, b.traits->name);
@@ -418,7 +473,8 @@ static pi_status write_expert(synth_job *job, int32_t layer, uint64_t expert, pi
 static pi_status write_tensor(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err) {
     pi_status status = PI_OK;
     if (t->role != ROLE_EXPERT_BUNDLE)
-        return write_rows(job, t, layer, 0, dim_of(job, t->dims[1]) * dim_of(job, t->dims[2]), err);
+        return write_rows(job, t, layer, 0,
+                          dim_of(job, t->dims[1], layer) * dim_of(job, t->dims[2], layer), err);
     for (uint64_t i = 0; i < (uint64_t)job->recipe.shape->n_expert && !status; i++)
         status = write_expert(job, layer, i, err);
     return status;

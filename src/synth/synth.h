@@ -41,6 +41,9 @@ typedef struct synth_shape {
     int32_t n_latent_q;             /* MLA: 0: queries from the input */
     int32_t n_index_head, index_dim, index_top; /* DSA: as in model_hparams, index_top positions */
     int32_t window;                             /* sliding; 0: none */
+    /* Compressed keys (DeepSeek-V4): residual streams, groups of heads and their rank, leading
+     * layers whose experts follow from the token. */
+    int32_t n_stream, n_out_group, n_out_rank, n_hash;
     activation activation;
     bool biased; /* projections, router and experts have (zero) biases, which other programs need */
 } synth_shape;
@@ -48,8 +51,10 @@ typedef struct synth_shape {
 /* NULL when there is no such shape. */
 const synth_shape *synth_shape_find(const char *name);
 const char *synth_shape_names(void); /* "tiny, llama-1b, ..." */
-/* Elements along a symbolic dimension. */
-uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim);
+/* Elements along a symbolic dimension, in a layer. */
+uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim, int32_t layer);
+/* Positions per compressed key of a layer; 0: it has none. */
+int32_t synth_shape_ratio(const synth_shape *shape, int32_t layer);
 
 int32_t synth_shape_head_dim(const synth_shape *shape);
 /* Activations inside experts have exact zeros: prepared files store their down a row per neuron. */
@@ -119,8 +124,9 @@ enum {
 typedef struct synth_recipe {
     const synth_shape *shape;
     const arch_row *arch;
-    int32_t n_layer, rank;
-    bool prepared; /* neurons are stored hottest first */
+    int32_t n_layer, n_draft; /* layers for multi-token prediction follow the others */
+    int32_t rank;
+    bool prepared; /* neurons are stored hottest first, but not those of draft layers */
     uint64_t seed;
     synth_profile profile;        /* of neurons */
     synth_profile router_profile; /* of experts: active when chosen */
@@ -149,6 +155,8 @@ pi_status synth_recipe_create(synth_recipe *r, pi_error *err);
 void synth_recipe_free(synth_recipe *r);
 /* Sets `basis`, `neuron_rank` and `order` for a layer. Not while rows are being made. */
 void synth_recipe_set_layer(synth_recipe *r, int32_t layer);
+/* The experts of a token in a layer that has a table of them, [n_expert_used]. Thread-safe. */
+void synth_make_choices(const synth_recipe *r, int32_t layer, uint64_t token, int32_t *out);
 /* Writes row `row` of the tensor in `role` ([n_in] floats); rows of experts come one expert after
  * the other. The row depends on the seed only, not on other rows; thread-safe. */
 void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,

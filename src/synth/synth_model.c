@@ -17,7 +17,7 @@ static const quant_traits *type_of(const arch_tensor *t, const quant_traits *mat
 static uint64_t dim_of(const synth_shape *s, const arch_row *arch, int32_t rank, arch_dim dim) {
     if (dim == DIM_RANK) return (uint64_t)rank;
     if (dim == DIM_POS) return (uint64_t)(s->n_ctx + arch->pos_offset);
-    return synth_shape_dim(s, dim);
+    return synth_shape_dim(s, dim, 0);
 }
 
 static pi_status add_tensor(model *m, int layer, const arch_tensor *t, const synth_shape *s,
@@ -133,6 +133,9 @@ static pi_status check(const pi_synth_options *o, const synth_shape **shape, pi_
     if (!*shape)
         return error_set(err, PI_ERR_ARG, "unknown shape: %.64s: choose one of %s",
                          o->shape ? o->shape : "", synth_shape_names());
+    if ((*shape)->n_stream > 0)
+        return error_set(err, PI_ERR_UNSUPPORTED,
+                         "shape %s: place reads its file: write one with synth", o->shape);
     if (!o->type || !quant_find_name(o->type) || !quant_find_name(o->type)->quantize)
         return error_set(err, PI_ERR_ARG, "unknown type of weights: %.64s: try q4_0 or f16",
                          o->type ? o->type : "");

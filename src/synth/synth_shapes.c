@@ -12,6 +12,10 @@
 #define LATENT(latent, rot, value) .n_latent = (latent), .n_rot = (rot), .v_dim = (value)
 #define INDEX(latent_q, heads, dim, top)                                                           \
     .n_latent_q = (latent_q), .n_index_head = (heads), .index_dim = (dim), .index_top = (top)
+#define HYPER(streams, groups, rank, hash)                                                         \
+    .n_stream = (streams), .n_out_group = (groups), .n_out_rank = (rank), .n_hash = (hash)
+
+enum { SELECTED = 4 }; /* of 4 positions: an index selects such keys */
 
 static const synth_shape shapes[] = {
     {SHAPE("tiny", "llama", 256, 768, 4, 4, 2, 512, 2048)},
@@ -49,6 +53,11 @@ static const synth_shape shapes[] = {
     {SHAPE("glm-5", "glm-dsa", 6144, 2048, 78, 64, 1, 154880, 202752), EXPERTS(256, 256, 8, SILU),
      .n_expert_shared = 1, .n_dense = 3, .n_ff_dense = 12288, LATENT(512, 64, 256),
      INDEX(2048, 32, 128, 2048)},
+    {SHAPE("tiny-csa-moe", "deepseek4", 256, 128, 4, 4, 1, 512, 2048), EXPERTS(64, 16, 4, SILU),
+     .n_expert_shared = 1, .n_rot = 32, .window = 32, INDEX(128, 4, 64, 16), HYPER(4, 2, 64, 1)},
+    {SHAPE("deepseek-v4-flash", "deepseek4", 4096, 2048, 43, 64, 1, 129280, 1048576),
+     EXPERTS(512, 256, 6, SILU), .n_expert_shared = 1, .n_rot = 64, .window = 128,
+     INDEX(1024, 64, 128, 512), HYPER(4, 8, 1024, 3)},
 };
 
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -64,7 +73,7 @@ const char *synth_shape_names(void) {
     return "tiny, llama-1b, llama-7b, bamboo-7b, llama-13b, llama-70b, tiny-opt, opt-30b, "
            "tiny-falcon, falcon-40b, tiny-moe, tiny-reglu-moe, mixtral-8x7b, qwen3-30b-a3b, "
            "gpt-oss-20b, smallthinker-21b, tiny-mla-moe, deepseek-v2-lite, tiny-dsa-moe, "
-           "deepseek-v3.2, glm-5";
+           "deepseek-v3.2, glm-5, tiny-csa-moe, deepseek-v4-flash";
 }
 
 int32_t synth_shape_head_dim(const synth_shape *s) {
@@ -75,7 +84,14 @@ int32_t synth_shape_rot(const synth_shape *s) {
     return s->n_rot ? s->n_rot : synth_shape_head_dim(s);
 }
 
-uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
+int32_t synth_shape_ratio(const synth_shape *s, int32_t layer) {
+    enum { FIRST = 2, ALL = 128 };
+    if (s->n_stream == 0 || layer < FIRST) return 0;
+    return layer % 2 == 0 ? SELECTED : ALL;
+}
+
+uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim, int32_t layer) {
+    int32_t ratio = synth_shape_ratio(s, layer);
     arch_sizes sizes = {.n_embd = s->n_embd,
                         .n_vocab = s->n_vocab,
                         .n_ff = s->n_ff_dense ? s->n_ff_dense : s->n_ff,
@@ -88,6 +104,12 @@ uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim) {
                         .v_dim = s->v_dim,
                         .n_latent = s->n_latent,
                         .n_latent_q = s->n_latent_q,
+                        .n_stream = s->n_stream,
+                        .ratio = ratio,
+                        .n_parts = ratio == SELECTED ? 2 : 1,
+                        .n_out_group = s->n_out_group,
+                        .n_out_rank = s->n_out_rank,
+                        .n_expert_used = s->n_expert_used,
                         .n_index_head = s->n_index_head,
                         .index_dim = s->index_dim,
                         .n_rot = synth_shape_rot(s)};
@@ -98,13 +120,17 @@ bool synth_experts_have_zeros(const synth_shape *s) {
     return s->n_expert > 0 && s->activation == ACTIVATION_RELU;
 }
 
-/* For models with experts; `dense`: for a layer without experts. */
-static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, bool dense,
+/* For models with experts. */
+static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, int32_t layer,
                               bool prepared) {
+    int32_t ratio = synth_shape_ratio(s, layer);
+    bool dense = layer < s->n_dense;
     bool of_expert = t->role == ROLE_FFN_FREQ ||
                      (t->role >= ROLE_ROUTER && t->role <= ROLE_SHARED_DOWN) ||
                      t->role == ROLE_EXPERT_DOWN_T || t->role == ROLE_EXPERT_PERM;
-    if (dense && of_expert) return false;
+    if ((dense && of_expert) || t->flags & (TENSOR_ONES | TENSOR_UNUSED)) return false;
+    if (t->flags & TENSOR_COMPRESSED && ratio == 0) return false;
+    if (t->flags & TENSOR_OWN_INDEX && s->n_stream > 0 && ratio != SELECTED) return false;
     switch (t->role) {
     case ROLE_ATTN_Q:
         return s->n_latent_q == 0;
@@ -120,6 +146,10 @@ static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, bool d
     case ROLE_SHARED_UP:
     case ROLE_SHARED_DOWN:
         return s->n_expert_shared > 0;
+    case ROLE_ROUTER_TABLE:
+        return layer < s->n_hash;
+    case ROLE_ROUTER_SELECT_BIAS:
+        return s->n_stream > 0 && layer >= s->n_hash; /* which other programs need */
     case ROLE_ATTN_Q_NORM:
     case ROLE_ATTN_K_NORM:
     case ROLE_ROUTER:
@@ -156,7 +186,7 @@ bool synth_has_tensor(const synth_shape *s, const arch_tensor *t, int32_t layer,
     default:
         break;
     }
-    if (s->n_expert > 0) return has_expert_tensor(s, t, layer < s->n_dense, prepared);
+    if (s->n_expert > 0) return has_expert_tensor(s, t, layer, prepared);
     switch (t->role) {
     case ROLE_FFN_DOWN:
         return !prepared;

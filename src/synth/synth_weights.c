@@ -24,6 +24,10 @@
 static const double FFN_GROWTH = 0.5, ATTENTION_GROWTH = 0.2, ATTENTION_ASSUMED = 0.1;
 /* Variance, in the same units, of learned positions, which are added to the embeddings. */
 static const double POSITION_VARIANCE = 0.1;
+/* Variance of what a head that drafts adds of the next token's embedding. */
+static const double DRAFT_VARIANCE = 0.1;
+/* Residual streams (DeepSeek-V4) are mixed almost evenly, so that their sum is as one stream. */
+static const float HYPER_SCALE = 0.1f;
 /* Keys of the random streams that do not belong to a tensor. */
 enum {
     STREAM_SIGN = 1000,
@@ -32,7 +36,8 @@ enum {
     STREAM_COEFFICIENTS,
     STREAM_DOWN,
     STREAM_EXPERTS,
-    STREAM_CHOICES
+    STREAM_CHOICES,
+    STREAM_TABLE
 };
 
 /* A number that is unique for each row. */
@@ -390,6 +395,7 @@ static void shuffle(rng *g, int32_t *order, uint64_t n) {
 
 void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
     uint64_t n_embd = (uint64_t)r->shape->n_embd, n_ff = (uint64_t)r->shape->n_ff;
+    bool sorted = r->prepared && layer < r->n_layer;
     for (uint64_t i = 0; i < (uint64_t)r->rank; i++) {
         rng g = row_rng(r, STREAM_BASIS, layer, i);
         fill_normals(r, &g, r->basis + i * n_embd, n_embd);
@@ -398,14 +404,14 @@ void synth_recipe_set_layer(synth_recipe *r, int32_t layer) {
     rng g = row_rng(r, STREAM_ORDER, layer, 0);
     shuffle(&g, r->neuron_rank, n_ff);
     for (uint64_t j = 0; j < n_ff; j++) {
-        uint64_t place = r->prepared ? n_ff - 1 - (uint64_t)r->neuron_rank[j] : j;
+        uint64_t place = sorted ? n_ff - 1 - (uint64_t)r->neuron_rank[j] : j;
         r->order[place] = (int32_t)j;
     }
     const int32_t n_expert = r->shape->n_expert;
     rng expert_rng = row_rng(r, STREAM_EXPERTS, layer, 0);
     shuffle(&expert_rng, r->expert_rank, (uint64_t)n_expert);
     for (int32_t e = 0; e < n_expert; e++)
-        r->expert_order[r->prepared ? n_expert - 1 - r->expert_rank[e] : e] = e;
+        r->expert_order[sorted ? n_expert - 1 - r->expert_rank[e] : e] = e;
     if (r->hidden_mean) center_down(r, layer);
 }
 
@@ -427,6 +433,17 @@ static void make_neuron_vector(const synth_recipe *r, tensor_role role, float *o
     for (int32_t i = 0; i < r->shape->n_ff; i++) {
         double t = (double)r->pre_mean[r->neuron_rank[r->order[i]]];
         out[i] = (float)(role == ROLE_FFN_FREQ ? synth_phi(t) : t - r->predictor.threshold);
+    }
+}
+
+void synth_make_choices(const synth_recipe *r, int32_t layer, uint64_t token, int32_t *out) {
+    rng g = row_rng(r, STREAM_TABLE, layer, token);
+    int32_t n = r->shape->n_expert_used;
+    for (int32_t k = 0; k < n;) {
+        bool again = false;
+        out[k] = (int32_t)(rng_u64(&g) % (uint64_t)r->shape->n_expert);
+        for (int32_t i = 0; i < k; i++) again = again || out[i] == out[k];
+        k += !again;
     }
 }
 
@@ -458,10 +475,21 @@ static void make_reader(const synth_recipe *r, rng *g, int32_t layer, uint64_t n
     make_orthogonal(r, out, reading_length(token_variance(r, layer, layer)));
 }
 
+/* The head that drafts continues with the stream at the end of the model, plus a part of the next
+ * token's embedding. It reads both after norms, the embedding first. */
+static void make_draft_row(const synth_recipe *r, rng *g, uint64_t row, float *out) {
+    uint64_t n = (uint64_t)r->shape->n_embd;
+    fill_normals(r, g, out, n);
+    make_orthogonal(r, out, sqrt(DRAFT_VARIANCE) * reading_length(token_variance(r, 0, 0)));
+    memset(out + n, 0, n * sizeof *out);
+    out[n + row] = (float)sqrt(1 + token_variance(r, r->n_layer, r->n_layer));
+}
+
 /* Deviation of the elements of matrices that do not read the stream. */
 static double deviation_of(const synth_recipe *r, tensor_role role, uint64_t n_in) {
     if (role == ROLE_POS_EMBD) return sqrt(POSITION_VARIANCE);
     if (role == ROLE_ATTN_OUT) return sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in);
+    if (r->shape->n_stream > 0) return 1 / sqrt((double)n_in);
     return 1 / sqrt((double)r->shape->n_latent); /* from a latent vector, whose variance is 1 */
 }
 
@@ -482,7 +510,11 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_ATTN_K_B:
     case ROLE_ATTN_V_B:
     case ROLE_ATTN_Q_B:
+    case ROLE_ATTN_OUT_A:
     case ROLE_ATTN_OUT:
+    case ROLE_HYPER_ATTN:
+    case ROLE_HYPER_FFN:
+    case ROLE_HYPER_HEAD:
     case ROLE_INDEX_Q:
         fill_normals(r, &g, out, n_in);
         scale_row(out, n_in, deviation_of(r, role, n_in));
@@ -495,7 +527,14 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_ATTN_V:
     case ROLE_INDEX_K:
     case ROLE_INDEX_WEIGHTS:
+    case ROLE_COMPRESS_KV:
+    case ROLE_COMPRESS_GATE:
+    case ROLE_INDEX_COMPRESS_KV:
+    case ROLE_INDEX_COMPRESS_GATE:
         make_reader(r, &g, layer, n_in, out);
+        break;
+    case ROLE_DRAFT_PROJ:
+        make_draft_row(r, &g, row, out);
         break;
     case ROLE_FC1:
         make_fc1_row(r, layer, row, out);
@@ -541,9 +580,18 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_ATTN_Q_A_NORM:
     case ROLE_ATTN_KV_A_NORM:
     case ROLE_INDEX_K_NORM:
+    case ROLE_COMPRESS_NORM:
+    case ROLE_INDEX_COMPRESS_NORM:
     case ROLE_FFN_NORM:
     case ROLE_OUTPUT_NORM:
+    case ROLE_DRAFT_EMBD_NORM:
+    case ROLE_DRAFT_NORM:
         for (uint64_t i = 0; i < n_in; i++) out[i] = 1;
+        break;
+    case ROLE_HYPER_ATTN_SCALE:
+    case ROLE_HYPER_FFN_SCALE:
+    case ROLE_HYPER_HEAD_SCALE:
+        for (uint64_t i = 0; i < n_in; i++) out[i] = HYPER_SCALE;
         break;
     default: /* biases */
         memset(out, 0, n_in * sizeof *out);

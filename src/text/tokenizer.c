@@ -74,6 +74,8 @@ static pi_status encode_fragments(const tokenizer *t, const char *text,
             status = tokenizer_bpe_encode(t, part, f->n_bytes, &work, sink, err);
         } else if (t->kind == KIND_WORDPIECE) {
             status = tokenizer_wordpiece_encode(t, part, f->n_bytes, &work, sink, err);
+        } else if (t->kind == KIND_LONGEST) {
+            tokenizer_longest_encode(t, part, f->n_bytes, sink);
         } else {
             status = tokenizer_unigram_encode(t, part, f->n_bytes, &work, sink, err);
         }
@@ -151,6 +153,7 @@ static size_t expand_token(const tokenizer *t, int32_t id, bool special, char *o
     case TOKEN_USER_DEFINED:
         break;
     case TOKEN_NORMAL:
+        if (t->kind == KIND_LONGEST) break;
         return tokenizer_escapes_spaces(t) ? tokenizer_unescape_spaces(token->text, out)
                                            : tokenizer_bpe_unmap(token->text, out);
     case TOKEN_BYTE:

@@ -2,7 +2,7 @@
  *
  * Kinds: `llama` (SentencePiece BPE by scores, byte fallback), `gpt2` (byte-level BPE by merges,
  * text split by a pre-tokenizer), `gemma4` (BPE by merges of plain text, byte fallback), `bert`
- * (WordPiece) and `t5` (SentencePiece's unigram model).
+ * (WordPiece), `t5` (SentencePiece's unigram model) and `rwkv` (the longest tokens that match).
  * Immutable after creation; encode and decode are thread-safe. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
@@ -58,7 +58,8 @@ typedef struct tokenizer_info {
     int32_t n_vocab;
     int32_t bos, eos, eot, unk, pad; /* -1: no such token */
     bool add_bos, add_eos, add_space_prefix;
-    const char *model; /* tokenizer.ggml.model: "llama", "gpt2", "gemma4", "bert", "t5" */
+    const char *model; /* tokenizer.ggml.model: "llama", "gpt2", "gemma4", "bert", "t5",
+                          "rwkv" */
     const char *pre;   /* name of the pre-tokenizer, "" if the kind has none */
 } tokenizer_info;
 

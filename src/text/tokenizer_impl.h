@@ -7,6 +7,7 @@
  *   tokenizer_bpe.c      tokenizes the text between them, by pieces and merges
  *   tokenizer_wordpiece.c  tokenizes words as the longest tokens that form them
  *   tokenizer_unigram.c  tokenizes the text between them as the tokens with the best scores
+ *   tokenizer_longest.c  tokenizes the text between them as the longest tokens
  *   tokenizer_prefix.c   finds the tokens that begin at a place
  *   tokenizer_plain.c    vocabularies of plain UTF-8: escaped spaces, byte tokens
  *   tokenizer.c          combines these, and detokenization */
@@ -21,8 +22,14 @@
 
 enum { TOKENIZER_BYTES = 256 };
 
-/* tokenizer.ggml.model: "llama", "gpt2" and "gemma4", "bert", "t5". */
-typedef enum tokenizer_kind { KIND_SPM, KIND_BPE, KIND_WORDPIECE, KIND_UNIGRAM } tokenizer_kind;
+/* tokenizer.ggml.model: "llama", "gpt2" and "gemma4", "bert", "t5", "rwkv". */
+typedef enum tokenizer_kind {
+    KIND_SPM,
+    KIND_BPE,
+    KIND_WORDPIECE,
+    KIND_UNIGRAM,
+    KIND_LONGEST
+} tokenizer_kind;
 
 /* Attributes of a token in addition to its type. */
 enum {
@@ -112,7 +119,7 @@ struct tokenizer {
     hash_key merge_key;
     int pre_flags; /* PRE_... bits */
     pretokenizer *pre;
-    /* wordpiece and unigram only */
+    /* wordpiece, unigram and longest only */
     int32_t *prefixes; /* [n_prefixes] tokens, ordered by text */
     uint32_t n_prefixes;
     bool lower_case, strip_accents; /* wordpiece */
@@ -187,6 +194,12 @@ pi_status tokenizer_wordpiece_encode(const tokenizer *t, const char *text, size_
 pi_status tokenizer_unigram_load(tokenizer *t, const gguf_file *file, pi_error *err);
 pi_status tokenizer_unigram_encode(const tokenizer *t, const char *text, size_t n_bytes,
                                    encode_work *work, token_sink *sink, pi_error *err);
+/* Replaces the texts of all tokens by their bytes. */
+pi_status tokenizer_longest_unescape(tokenizer *t, pi_error *err);
+pi_status tokenizer_longest_load(tokenizer *t, pi_error *err);
+/* A byte that begins no token becomes the unknown token, or nothing if there is none. */
+void tokenizer_longest_encode(const tokenizer *t, const char *text, size_t n_bytes,
+                              token_sink *sink);
 /* Orders the tokens whose types (1 << token_type) are in `types`. */
 pi_status tokenizer_prefixes_build(tokenizer *t, uint32_t types, pi_error *err);
 /* The ordered tokens that begin with the `depth` bytes read so far. */

@@ -117,7 +117,8 @@ static pi_status load_info(tokenizer *t, const gguf_file *file, pi_error *err) {
     } defaults[] = {[KIND_SPM] = {0, 1, 2, -1},
                     [KIND_BPE] = {-1, -1, -1, -1},
                     [KIND_WORDPIECE] = {100, 101, -1, 0},
-                    [KIND_UNIGRAM] = {2, -1, 1, 0}};
+                    [KIND_UNIGRAM] = {2, -1, 1, 0},
+                    [KIND_LONGEST] = {-1, -1, -1, -1}};
     int32_t bos = defaults[t->kind].bos;
     /* BERT's name of the first token */
     if (t->kind == KIND_WORDPIECE) {
@@ -317,11 +318,8 @@ pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, p
     static const struct {
         const char *name;
         tokenizer_kind kind;
-    } known[] = {{"llama", KIND_SPM},
-                 {"gpt2", KIND_BPE},
-                 {"gemma4", KIND_BPE},
-                 {"bert", KIND_WORDPIECE},
-                 {"t5", KIND_UNIGRAM}};
+    } known[] = {{"llama", KIND_SPM},      {"gpt2", KIND_BPE},   {"gemma4", KIND_BPE},
+                 {"bert", KIND_WORDPIECE}, {"t5", KIND_UNIGRAM}, {"rwkv", KIND_LONGEST}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (!gguf_string_is(model, known[i].name)) continue;
         t->info.model = known[i].name;
@@ -331,7 +329,7 @@ pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, p
         int shown = model.n_bytes < 64 ? (int)model.n_bytes : 64;
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "unknown kind of vocabulary: %s = %.*s: known are llama, gpt2, gemma4, "
-                         "bert and t5",
+                         "bert, t5 and rwkv",
                          key, shown, model.data);
     }
     t->info.pre = "";
@@ -340,6 +338,7 @@ pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, p
     for (int i = 0; i < TOKENIZER_BYTES; i++) t->byte_token[i] = -1;
     pi_status status = t->kind == KIND_BPE ? choose_pre(t, file, pre, err) : PI_OK;
     if (!status) status = load_tokens(t, file, err);
+    if (!status && t->kind == KIND_LONGEST) status = tokenizer_longest_unescape(t, err);
     if (!status) status = build_table(t, err);
     if (!status) status = load_info(t, file, err);
     if (status) return status;
@@ -356,6 +355,9 @@ pi_status tokenizer_load(tokenizer *t, const gguf_file *file, const char *pre, p
         break;
     case KIND_UNIGRAM:
         status = tokenizer_unigram_load(t, file, err);
+        break;
+    case KIND_LONGEST:
+        status = tokenizer_longest_load(t, err);
         break;
     }
     if (!status) status = tokenizer_special_build(t, err);

@@ -141,6 +141,12 @@ static double find_number(const gguf_file *g, const char *arch, const char *word
                 value = (double)t->dims[0];
         }
     }
+    /* keys that files may leave out */
+    if (value == 0 && strcmp(word, "head_dim") == 0)
+        return find_number(g, arch, "n_embd") / find_number(g, arch, "n_head");
+    if (value == 0 && strcmp(word, "n_head_kv") == 0) return find_number(g, arch, "n_head");
+    const gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
+    if (value == 0 && strcmp(word, "n_vocab") == 0 && embd) return (double)embd->dims[1];
     if (value == 0) fail_msg("no number for $%s", word);
     return value;
 }

@@ -250,11 +250,38 @@ static void test_sentencepiece_in_use(void **state) {
     folder_close(&f);
 }
 
+/* Pieces within a word lose "##", the others get U+2581, except special tokens. */
+static void test_wordpiece_in_use(void **state) {
+    (void)state;
+    static const char json[] =
+        "{\"added_tokens\":[{\"id\":0,\"content\":\"[PAD]\",\"special\":true},"
+        "{\"id\":1,\"content\":\"[UNK]\",\"special\":true},"
+        "{\"id\":2,\"content\":\"[CLS]\",\"special\":true},"
+        "{\"id\":3,\"content\":\"[SEP]\",\"special\":true}],"
+        "\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":true,\"strip_accents\":null},"
+        "\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"
+        "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\","
+        "\"continuing_subword_prefix\":\"##\",\"vocab\":{\"[PAD]\":0,\"[UNK]\":1,\"[CLS]\":2,"
+        "\"[SEP]\":3,\"[unused0]\":4,\"play\":5,\"##ing\":6,\"##er\":7,\"#\":8,\"##\":9}}}";
+    hf_folder f;
+    folder_open_model(&f, "llama");
+    folder_write_text(&f, "tokenizer.json", json);
+    folder_write_text(&f, "tokenizer_config.json",
+                      "{\"cls_token\":\"[CLS]\",\"sep_token\":\"[SEP]\",\"pad_token\":\"[PAD]\"}");
+    gguf_file *g = NULL;
+    tokenizer *t = open_tokenizer(&f, &g);
+    ASSERT_IDS(t, "Playing player", TOKENIZER_ADD_SPECIAL, 2, 5, 6, 5, 7, 3);
+    ASSERT_IDS(t, "pl\xC3\xA0ying # x", 0, 5, 6, 8, 1);
+    tokenizer_free(t);
+    gguf_close(g);
+    folder_close(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pretokenizer_names),   cmocka_unit_test(test_byte_level_in_use),
         cmocka_unit_test(test_metaspace_in_use),     cmocka_unit_test(test_plain_text_with_merges),
-        cmocka_unit_test(test_sentencepiece_in_use),
+        cmocka_unit_test(test_sentencepiece_in_use), cmocka_unit_test(test_wordpiece_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -258,7 +258,7 @@ static double *attention_half(const plain *p, int layer) {
     double *q = project(p, layer, "attn_q", normed, 0, n_head * d);
     double *k = project(p, layer, "attn_k", normed, n_head * d, n_kv * d);
     double *v = project(p, layer, "attn_v", normed, (n_head + n_kv) * d, n_kv * d_v);
-    if (strncmp(t->arch, "qwen3", 5) == 0) {
+    if (strncmp(t->arch, "qwen3", 5) == 0 || strcmp(t->arch, "apertus") == 0) {
         norm_heads(p, layer, "attn_q_norm", &q, n_head);
         norm_heads(p, layer, "attn_k_norm", &k, n_kv);
     }
@@ -392,6 +392,15 @@ static double activated(const tiny_model *t, double gate) {
     return gate / (1 + exp(-gate));
 }
 
+/* xIELU (Huang and Schlag 2024, arXiv 2411.13010). */
+static double xielu(int layer, double x) {
+    double a[TINY_XIELU];
+    for (int i = 0; i < TINY_XIELU; i++) a[i] = (double)tiny_xielu[i][layer];
+    double positive = log(1 + exp(a[1])), negative = a[2] + log(1 + exp(a[0]));
+    return x > 0 ? positive * x * x + a[2] * x
+                 : negative * (exp(fmin(x, a[3])) - 1) - negative * x + a[2] * x;
+}
+
 static double gated(const tiny_model *t, double activation, double up) {
     bool both = strcmp(tiny_activation(t), "drelu") == 0;
     return activation * (both && up < 0 ? 0 : up);
@@ -500,7 +509,8 @@ static double *ffn_half(const plain *p, int layer) {
                           p->x);
     double *up = linear(p, layer, "ffn_up", normed, t->n_embd, n_ff);
     double *gate = with_gate ? linear(p, layer, "ffn_gate", normed, t->n_embd, n_ff) : up;
-    for (int i = 0; i < n; i++) gate[i] = activated(t, gate[i]);
+    bool is_xielu = strcmp(tiny_activation(t), "xielu") == 0;
+    for (int i = 0; i < n; i++) gate[i] = is_xielu ? xielu(layer, gate[i]) : activated(t, gate[i]);
     leave_out(p, layer, normed, gate);
     for (int i = 0; i < n && with_gate; i++) gate[i] = gated(t, gate[i], up[i]);
     if (with_gate) leave_out_hidden(p, layer, gate);

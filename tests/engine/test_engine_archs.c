@@ -12,10 +12,12 @@
 
 #include <cmocka.h>
 
+#include "gguf_writer.h"
 #include "plain_forward.h"
 #include "run_model.h"
 #include "tiny_model.h"
 
+#define OTHER_PATH TEST_BINARY_DIR "/test_engine_archs_other.gguf"
 #define MODEL_PATH TEST_BINARY_DIR "/test_engine_archs.gguf"
 
 #ifdef TEST_SAMPLED
@@ -160,6 +162,112 @@ static void test_uneven_heads(void **state) {
     }
 }
 
+/* xIELU, whose numbers differ by layer. */
+static void test_apertus(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32", "q8_0"};
+    for (int i = 0; i < 2; i++) {
+        tiny_model t = base_model("apertus");
+        t.type = types[i];
+        t.qkv_bias = t.out_bias = t.rope_freqs = i == 1;
+        check("apertus", &t, PI_MODE_DENSE, PLAIN_DENSE);
+        check("apertus", &t, PI_MODE_AUTO, PLAIN_DENSE);
+    }
+}
+
+/* ---- step35 ---------------------------------------------------------------------------------- */
+
+/* Writes OTHER_PATH: the model of MODEL_PATH as step35. `windowed`: all layers have a window, which
+ * is longer than the text, and rotate as many elements as the model does; otherwise the key has
+ * twice their number. All gates are sigmoid(0), for which attention's output is doubled, and the
+ * limits of hidden values are never reached. */
+static void write_step35(const tiny_model *t, bool windowed) {
+    enum { WINDOW = 64 };
+    const uint32_t pattern[TINY_MAX_LAYERS] = {windowed, windowed, windowed, windowed};
+    const float limits[TINY_MAX_LAYERS] = {1e9f, 1e9f, 1e9f, 1e9f};
+    const size_t prefix = strlen(t->arch);
+    gguf_file *g;
+    gguf_writer *w;
+    pi_error err;
+    if (gguf_open(MODEL_PATH, NULL, &g, &err)) fail_msg("%s", err.message);
+    if (gguf_writer_create(OTHER_PATH, &w, &err)) fail_msg("%s", err.message);
+    gguf_put_string(w, "general.architecture", "step35");
+    for (uint64_t i = 0; i < gguf_n_values(g); i++) {
+        gguf_value v = *gguf_value_at(g, i);
+        char key[96];
+        if (gguf_string_is(v.key, "general.architecture")) continue;
+        if (v.key.n_bytes > prefix && memcmp(v.key.data, t->arch, prefix) == 0) {
+            snprintf(key, sizeof key, "step35%.*s", (int)(v.key.n_bytes - prefix),
+                     v.key.data + prefix);
+            if (strcmp(key, "step35.rope.dimension_count") == 0) continue;
+            v.key = (gguf_string){key, strlen(key)};
+        }
+        gguf_put_value(w, &v);
+    }
+    gguf_put_u32(w, "step35.rope.dimension_count", (uint32_t)(2 * t->n_rot));
+    if (windowed) gguf_put_u32(w, "step35.rope.dimension_count_swa", (uint32_t)t->n_rot);
+    gguf_put_u32(w, "step35.attention.sliding_window", WINDOW);
+    gguf_put_array(w, "step35.attention.sliding_window_pattern", GGUF_U32, pattern,
+                   (uint64_t)t->n_layer);
+    gguf_put_array(w, "step35.swiglu_clamp_exp", GGUF_F32, limits, (uint64_t)t->n_layer);
+    gguf_put_array(w, "step35.swiglu_clamp_shexp", GGUF_F32, limits, (uint64_t)t->n_layer);
+    static const float zeros[64 * 8];
+    for (int data = 0; data < 2; data++) {
+        for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+            const gguf_tensor *x = gguf_tensor_at(g, i);
+            if (!data && gguf_add_tensor(w, x->name, x->type, x->n_dims, x->dims, &err))
+                fail_msg("%s", err.message);
+            float *values = malloc(x->n_bytes);
+            assert_non_null(values);
+            memcpy(values, x->data, x->n_bytes);
+            for (uint64_t k = 0; k < x->n_elems && strstr(x->name, "attn_output"); k++)
+                values[k] *= 2;
+            if (data && gguf_write_data(w, values, x->n_bytes, &err)) fail_msg("%s", err.message);
+            free(values);
+        }
+        for (int i = 0; i < t->n_layer; i++) {
+            const uint64_t dims[] = {(uint64_t)t->n_embd, (uint64_t)t->n_head[i]};
+            char name[64];
+            size_t n_bytes = (size_t)(dims[0] * dims[1]) * sizeof *zeros;
+            assert_true(n_bytes <= sizeof zeros);
+            snprintf(name, sizeof name, "blk.%d.attn_gate.weight", i);
+            if (data ? gguf_write_data(w, zeros, n_bytes, &err)
+                     : gguf_add_tensor(w, name, QUANT_F32, 2, dims, &err))
+                fail_msg("%s", err.message);
+        }
+        if (!data && gguf_writer_begin_data(w, &err)) fail_msg("%s", err.message);
+    }
+    if (gguf_writer_finish(w, &err)) fail_msg("%s", err.message);
+    gguf_close(g);
+}
+
+/* A model of another architecture with the same experts, written as step35. Layers have different
+ * numbers of heads. */
+static void test_step35(void **state) {
+    (void)state;
+    tiny_model t = base_model("bailingmoe2");
+    const int64_t n = (int64_t)N_TOKENS * t.n_vocab;
+    t.n_rot = 8;
+    t.n_head[1] = 6;
+    t.n_head_kv[1] = 3;
+    t.experts = (tiny_experts){
+        .n = 4, .n_used = 2, .n_ff = 32, .n_dense = 1, .n_ff_shared = 16, .select_bias = true};
+    tiny_write(&t, MODEL_PATH);
+    run_random_tokens(t.seed, t.n_vocab, tokens, N_TOKENS);
+    pi_context_options o = run_exact_options();
+    run_model r = run_open(MODEL_PATH, &o);
+    run_tokens(&r, tokens, N_TOKENS, 0, want);
+    run_close(&r);
+    for (int windowed = 0; windowed < 2; windowed++) {
+        write_step35(&t, windowed);
+        r = run_open(OTHER_PATH, &o);
+        run_tokens(&r, tokens, N_TOKENS, 5, got);
+        double nmse = run_nmse(got, want, n);
+        if (!(nmse <= 1e-10)) fail_msg("windowed %d: NMSE %g", windowed, nmse);
+        run_close(&r);
+    }
+}
+
 static void test_opt(void **state) {
     (void)state;
     tiny_model t = base_model("opt");
@@ -216,7 +324,8 @@ int main(void) {
         cmocka_unit_test(test_falcon),        cmocka_unit_test(test_falcon_pwri),
         cmocka_unit_test(test_opt),           cmocka_unit_test(test_uneven_heads),
         cmocka_unit_test(test_bamboo),        cmocka_unit_test(test_llama_pwri),
-        cmocka_unit_test(test_positions_end),
+        cmocka_unit_test(test_positions_end), cmocka_unit_test(test_apertus),
+        cmocka_unit_test(test_step35),
     };
     return cmocka_run_group_tests_name("engine_archs", tests, NULL, NULL);
 }

@@ -331,9 +331,20 @@ const hostile_case hostile_folder[] = {
      "bad JSON: hf/tokenizer.json line 1 column 9: unexpected token near end of file"},
     {"vocabulary of nothing", tokenizer_json, "{}", LINE, 1,
      "bad tokenizer: hf/tokenizer.json: model is not an object"},
-    {"vocabulary of another kind", tokenizer_json, "{\"model\":{\"type\":\"WordPiece\"}}", LINE, 1,
-     "unknown kind of tokenizer: hf/tokenizer.json: model.type is 'WordPiece'; BPE can be "
-     "converted"},
+    {"vocabulary of another kind", tokenizer_json, "{\"model\":{\"type\":\"Unigram\"}}", LINE, 1,
+     "unknown kind of tokenizer: hf/tokenizer.json: model.type is 'Unigram'; BPE and WordPiece can "
+     "be converted"},
+    {"WordPiece without a normalizer", tokenizer_json, "{\"model\":{\"type\":\"WordPiece\"}}", LINE,
+     1,
+     "unknown kind of tokenizer: hf/tokenizer.json: WordPiece without BertNormalizer, or with "
+     "another prefix than ##"},
+    {"WordPiece without added tokens", tokenizer_json,
+     "{\"normalizer\":{\"type\":\"BertNormalizer\"},\"model\":{\"type\":\"WordPiece\"}}", LINE, 1,
+     "bad tokenizer: hf/tokenizer.json: added_tokens is not an array"},
+    {"WordPiece without a vocabulary", tokenizer_json,
+     "{\"added_tokens\":[5],\"normalizer\":{\"type\":\"BertNormalizer\"},"
+     "\"model\":{\"type\":\"WordPiece\"}}",
+     LINE, 1, "bad tokenizer: hf/tokenizer.json: model.vocab is not an object of tokens and ids"},
     {"vocabulary with an id beyond the embeddings", tokenizer_json,
      "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":40},"
      "\"merges\":[]}}",

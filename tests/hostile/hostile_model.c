@@ -523,9 +523,9 @@ const hostile_case hostile_model[] = {
      "bad vocabulary: tokenizer.ggml.unknown_token_id: not an integer: convert the model again"},
     {"add BOS in words", text_key, "tokenizer.ggml.add_bos_token=yes", TOKENIZE, 1,
      "bad vocabulary: tokenizer.ggml.add_bos_token: not a boolean: convert the model again"},
-    {"unknown kind", text_key, "tokenizer.ggml.model=rwkv", TOKENIZE, 1,
-     "unknown kind of vocabulary: tokenizer.ggml.model = rwkv: known are llama, gpt2, gemma4, "
-     "bert and t5"},
+    {"unknown kind", text_key, "tokenizer.ggml.model=plamo2", TOKENIZE, 1,
+     "unknown kind of vocabulary: tokenizer.ggml.model = plamo2: known are llama, gpt2, gemma4, "
+     "bert, t5 and rwkv"},
     {"kind is a number", integer_key, "tokenizer.ggml.model=5", TOKENIZE, 1,
      "bad vocabulary: tokenizer.ggml.model: not a string: convert the model again"},
     {"no vocabulary", text_key, "tokenizer.ggml.model=none", TOKENIZE, 1,

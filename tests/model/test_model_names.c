@@ -89,9 +89,12 @@ static void test_required(void **state) {
             assert_non_null(arch_tensor_of(row, roles[k]));
         if (row->encoder) assert_null(arch_tensor_of(row, ROLE_OUTPUT));
         bool attends = !row->mixers || row->mixers & MIXER_ATTENTION;
-        bool recurs = row->mixers & MIXER_RECURRENT;
-        for (size_t k = 0; k < sizeof recurrent / sizeof recurrent[0]; k++)
-            assert_int_equal(recurs, arch_tensor_of(row, recurrent[k]) != NULL);
+        bool recurs = row->mixers & MIXER_RECURRENT, shifts = row->mixers & MIXER_WKV;
+        for (size_t k = 0; k < sizeof recurrent / sizeof recurrent[0]; k++) {
+            tensor_role role = shifts && recurrent[k] == ROLE_SSM_CONV ? ROLE_SSM_SHIFT
+                                                                       : recurrent[k];
+            assert_int_equal(recurs, arch_tensor_of(row, role) != NULL);
+        }
         assert_true(recurs || row->layers == LAYERS_ALIKE || row->layers == LAYERS_BY_HEADS);
         const arch_tensor *of_neurons = arch_tensor_of(row, ROLE_FFN_UP);
         bool up = of_neurons && of_neurons->flags & TENSOR_NEURON_ROWS,

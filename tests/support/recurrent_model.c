@@ -18,8 +18,9 @@
 #include "tiny_model.h"
 
 const char *const recurrent_archs[RECURRENT_ARCHS] = {
-    "lfm2",      "mamba2", "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe",
-    "qwen3next", "qwen35", "mamba",         "jamba",     "plamo2",     "minimax-01"};
+    "lfm2",      "mamba2",     "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe",
+    "qwen3next", "qwen35",     "mamba",         "jamba",     "plamo2",     "minimax-01",
+    "rwkv6",     "rwkv6qwen2", "rwkv7",         "arwkv7"};
 
 enum { N_LAYER = 3, N_EMBD = 32, N_FF = 48, N_EXPERT = 4, N_EXPERT_FF = 16, N_HEAD = 4 };
 
@@ -37,6 +38,7 @@ static uint32_t or_usual(uint32_t wanted, uint32_t usual) {
 static void put_keys(gguf_writer *w, const char *arch, const recurrent_keys *k) {
     const uint32_t kv_heads[N_LAYER] = {0, or_usual(k->kv_heads, 2), 0};
     const uint32_t ffs[N_LAYER] = {0, 0, N_FF};
+    const arch_row *row = arch_find(arch, strlen(arch));
     bool groups = strcmp(arch, "plamo2") != 0, normed = strcmp(arch, "minimax-01") == 0;
     const struct {
         const char *name;
@@ -50,6 +52,7 @@ static void put_keys(gguf_writer *w, const char *arch, const recurrent_keys *k) 
                    {"rope.dimension_count", 8},
                    {"full_attention_interval", 2},
                    {"shortconv.l_cache", or_usual(k->taps, 3)},
+                   {"wkv.head_size", or_usual(k->state, 8)},
                    {"ssm.conv_kernel", or_usual(k->taps, 4)},
                    {"ssm.inner_size", or_usual(k->inner, 32)},
                    {"ssm.state_size", or_usual(k->state, 8)},
@@ -67,11 +70,15 @@ static void put_keys(gguf_writer *w, const char *arch, const recurrent_keys *k) 
     if (k->relu) gguf_put_string(w, key, "relu");
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_put_f32(w, key, 1e-5f);
+    snprintf(key, sizeof key, "%s.attention.layer_norm_epsilon", arch);
+    if (row->norm == NORM_LAYER) gguf_put_f32(w, key, 1e-5f);
+    snprintf(key, sizeof key, "%s.rescale_every_n_layers", arch);
+    if (strcmp(arch, "rwkv6") == 0) gguf_put_u32(w, key, 2);
     snprintf(key, sizeof key, "%s.residual_scale", arch);
     if (normed) gguf_put_f32(w, key, 3.5f);
     tiny_put_vocabulary(w, RECURRENT_VOCAB);
-    bool by_heads = arch_find(arch, strlen(arch))->layers != LAYERS_BY_PERIOD &&
-                    strcmp(arch, "falcon-h1") != 0;
+    bool by_heads = row->layers != LAYERS_BY_PERIOD && strcmp(arch, "falcon-h1") != 0 &&
+                    !(row->mixers & MIXER_WKV);
     snprintf(key, sizeof key, "%s.attention.head_count_kv", arch);
     if (by_heads)
         gguf_put_array(w, key, GGUF_U32, kv_heads, N_LAYER);
@@ -102,8 +109,20 @@ static bool is_written(const arch_row *row, const arch_tensor *t) {
     if (t->flags & (TENSOR_SPARSE | TENSOR_ONES)) return false;
     if (experts && t->flags & TENSOR_NO_EXPERTS) return false;
     if (of_expert) return experts && !strstr(t->name, ".bias");
+    if (t->role >= ROLE_SSM_SHIFT_W && t->role <= ROLE_SSM_SHIFT_G) return false;
+    if (t->role == ROLE_SSM_GATE_A || t->role == ROLE_SSM_GATE_B) /* arwkv7: no gate, no norm */
+        return !(t->flags & TENSOR_OPTIONAL);
+    if (t->role == ROLE_SSM_NORM || t->role == ROLE_SSM_NORM_BIAS)
+        return !(row->mixers & MIXER_WKV) || !(t->flags & TENSOR_OPTIONAL);
     return !(t->flags & TENSOR_OPTIONAL) || t->role == ROLE_SSM_CONV_BIAS ||
-           t->role == ROLE_SSM_NORM;
+           (t->role >= ROLE_SSM_SHIFT && t->role <= ROLE_SSM_BONUS);
+}
+
+/* Sizes that only tensors have: ranks, and the number of shifted inputs. */
+static uint64_t open_size(const arch_row *row, const arch_tensor *t) {
+    enum { RANK = 8 };
+    if (t->role == ROLE_SSM_SHIFT) return arch_tensor_of(row, ROLE_FFN_SHIFT) ? 6 : 5;
+    return t->role == ROLE_SSM_SHIFT_A ? 5 * RANK : RANK;
 }
 
 typedef struct tensor_list {
@@ -133,12 +152,19 @@ static void put_tensor(tensor_list *l, const arch_tensor *t, int layer, bool dat
                               .n_ssm_group = hp->n_ssm_group,
                               .n_state = hp->n_state,
                               .n_step_rank = hp->n_step_rank};
-    uint64_t dims[3];
+    uint64_t dims[4];
     int n_dims = 0;
     size_t n = 1;
     for (int d = 0; d < 3 && t->dims[d] != DIM_NONE; d++) {
-        dims[n_dims++] = (uint64_t)arch_dim_size(t->dims[d], &sizes);
+        dims[n_dims] = t->dims[d] == DIM_OPEN ? open_size(l->row, t)
+                                              : (uint64_t)arch_dim_size(t->dims[d], &sizes);
+        n_dims++;
         n *= (size_t)dims[d];
+    }
+    if (t->flags & TENSOR_FOURTH) {
+        dims[3] = dims[1];
+        dims[1] = dims[2] = 1;
+        n_dims = 4;
     }
     char name[64];
     arch_tensor_name(t, layer, name);

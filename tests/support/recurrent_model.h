@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { RECURRENT_VOCAB = 288, RECURRENT_ARCHS = 12 };
+enum { RECURRENT_VOCAB = 288, RECURRENT_ARCHS = 16 };
 extern const char *const recurrent_archs[RECURRENT_ARCHS];
 
 /* Values of keys; 0: the default. */

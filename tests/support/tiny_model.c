@@ -69,15 +69,21 @@ bool tiny_has_layer_norm(const tiny_model *t) {
 }
 
 bool tiny_is_gated(const tiny_model *t) {
-    return !tiny_has_layer_norm(t);
+    return !tiny_has_layer_norm(t) && !arch_is(t, "apertus");
 }
 
 const char *tiny_activation(const tiny_model *t) {
     if (t->activation) return t->activation;
     if (arch_is(t, "bamboo")) return "drelu";
+    if (arch_is(t, "apertus")) return "xielu";
     if (t->sparse.pwri || arch_is(t, "opt")) return "relu";
     return arch_is(t, "falcon") ? "gelu" : "silu";
 }
+
+const float tiny_xielu[TINY_XIELU][TINY_MAX_LAYERS] = {{0.8f, -0.4f, 1.5f, 30},
+                                                       {0.3f, 1.4f, -2, 0.8f},
+                                                       {0.5f, 0.4f, 0.7f, 0.6f},
+                                                       {-1e-6f, -0.05f, -1e-6f, -0.01f}};
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
@@ -282,6 +288,10 @@ static void put_keys(gguf_writer *w, const tiny_model *t) {
         gguf_put_f32(w, SPARSE_KEY_HEAD_DISTANCE, t->head.distance);
         gguf_put_f32(w, SPARSE_KEY_HEAD_LOSS, t->head.loss);
     }
+    static const char *const xielu[TINY_XIELU] = {"xielu.alpha_n", "xielu.alpha_p", "xielu.beta",
+                                                  "xielu.eps"};
+    for (int i = 0; i < TINY_XIELU && arch_is(t, "apertus"); i++)
+        gguf_put_array(w, xielu[i], GGUF_F32, tiny_xielu[i], TINY_MAX_LAYERS);
     if (t->activation) gguf_put_string(w, key(t, "hidden_activation", name), t->activation);
     put_optional(w, t, "hidden_activation_threshold", t->threshold);
     if (t->vocabulary)
@@ -419,7 +429,7 @@ static void add_attention(tiny_list *l, int i) {
     add_bias(l, t->qkv_bias, i, "attn_v.bias", kv);
     add_bias(l, t->out_bias, i, "attn_output.bias", t->n_embd);
     if (!arch_is(t, "qwen3") && !arch_is(t, "qwen3vl") && !arch_is(t, "bailingmoe2") &&
-        !arch_is(t, "minimax-m3"))
+        !arch_is(t, "minimax-m3") && !arch_is(t, "apertus"))
         return;
     add_vector(l, i, "attn_q_norm.weight", t->head_dim, 1.5f, 0.3f);
     add_vector(l, i, "attn_k_norm.weight", t->head_dim, 1.5f, 0.3f);

@@ -121,7 +121,10 @@ void tiny_set_heads(tiny_model *t, int n_head, int n_head_kv); /* for all layers
 /* LayerNorm with biases in place of RMSNorm. */
 bool tiny_has_layer_norm(const tiny_model *t);
 bool tiny_is_gated(const tiny_model *t);
-/* The activation that a reader must use. */
+/* apertus: alpha_n, alpha_p, beta and eps of xIELU in each layer. */
+enum { TINY_XIELU = 4 };
+extern const float tiny_xielu[TINY_XIELU][TINY_MAX_LAYERS];
+/* The activation that a reader must use; "xielu": tiny_xielu. */
 const char *tiny_activation(const tiny_model *t);
 
 /* Writes the keys of a SentencePiece vocabulary: <unk>, <s>, </s>, 256 bytes, the blank, words. */

@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "gguf.h"
 #include "mem.h"
+#include "model_drafter.h"
 #include "powerinfer_tools.h"
 #include "rng.h"
 #include "run_engine.h"
@@ -208,8 +209,9 @@ static void test_tensors(void **state) {
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         const arch_tensor *t = arch_tensor_of(arch, tensors[i].role);
         assert_true(synth_has_tensor(shape, t, 0, false));
-        assert_int_equal(synth_shape_dim(shape, t->dims[0]), tensors[i].n_in);
-        assert_int_equal(synth_shape_dim(shape, t->dims[1]) * synth_shape_dim(shape, t->dims[2]),
+        assert_int_equal(synth_shape_dim(shape, t->dims[0], 0), tensors[i].n_in);
+        assert_int_equal(synth_shape_dim(shape, t->dims[1], 0) *
+                             synth_shape_dim(shape, t->dims[2], 0),
                          tensors[i].n_rows);
     }
     assert_false(synth_has_tensor(shape, arch_tensor_of(arch, ROLE_FFN_FREQ), 0, false));
@@ -231,11 +233,101 @@ static void test_keys(void **state) {
     model_close(m);
 }
 
+/* Compressed keys, residual streams and a table of experts: all positions at once, and one by one;
+ * the scores of the output are those of one stream. */
+static void test_streams(void **state) {
+    (void)state;
+    static float at_once[N_VOCAB], one_by_one[N_VOCAB];
+    synth(PLAIN_PATH, "tiny-csa-moe", "f32", true);
+    model *m = run_engine_open(PLAIN_PATH);
+    assert_int_equal(m->hp.n_stream, 4);
+    assert_true(m->layers[0].hp.routes_by_token && !m->layers[1].hp.routes_by_token);
+    run(m, 256, MAX_BATCH, at_once, NULL);
+    run(m, 256, 1, one_by_one, NULL);
+    double square = 0, error = 0;
+    for (int k = 0; k < N_VOCAB; k++) {
+        double off = (double)(at_once[k] - one_by_one[k]);
+        square += (double)(at_once[k] * at_once[k]) / N_VOCAB;
+        error += off * off / N_VOCAB;
+    }
+    assert_true(error <= 1e-6 * square);
+    assert_true(sqrt(square) > 0.7 && sqrt(square) < 1.4);
+    model_close(m);
+}
+
+/* ---- a head that drafts ---------------------------------------------------------------------- */
+
+enum { N_EMBD = 256 };
+
+static void synth_with_head(const char *shape, bool plain, bool bundle, bool mtp) {
+    pi_error err = {0};
+    pi_synth_options o = pi_synth_default_options();
+    o.shape = shape;
+    o.type = "q8_0";
+    o.plain = plain;
+    o.bundle = bundle;
+    o.mtp = mtp;
+    o.n_layer = 2;
+    o.n_threads = 2;
+    if (pi_synth(PREPARED_PATH, &o, &err)) fail_msg("%s", err.message);
+}
+
+/* Logits of the last of four tokens, with a head also of its input. */
+static void run_head(const model *m, bool head, float *logits) {
+    static float features[4 * N_EMBD];
+    const int32_t tokens[4] = {3, 100, 7, 450};
+    engine_options o = {.n_threads = 2, .n_batch = 4, .type_k = QUANT_F32, .type_v = QUANT_F32};
+    rng r;
+    rng_seed(&r, 4);
+    for (int i = 0; i < 4 * N_EMBD; i++) features[i] = (float)(rng_u64(&r) % 2001) / 1000 - 1;
+    engine_context *c = run_engine_context(m, &o);
+    pi_session *s = run_engine_session(c, 4);
+    pi_input in = {.session = s,
+                   .tokens = tokens,
+                   .n_tokens = 4,
+                   .logits = PI_LOGITS_LAST,
+                   .features = head ? features : NULL};
+    run_engine_forward(c, &in, 1);
+    memcpy(logits, engine_logits(c, 0), N_VOCAB * sizeof *logits);
+    engine_session_destroy(s);
+    engine_context_destroy(c);
+}
+
+/* The head changes nothing of the model and is the same in plain, prepared and bundled files. */
+static void test_head(void **state) {
+    (void)state;
+    static const char *const with_heads[] = {"tiny",           "tiny-opt",     "tiny-moe",
+                                             "tiny-reglu-moe", "tiny-mla-moe", "tiny-dsa-moe"};
+    static float without[N_VOCAB], with[N_VOCAB], first[N_VOCAB], head[N_VOCAB];
+    for (size_t i = 0; i < 3 * sizeof with_heads / sizeof *with_heads; i++) {
+        bool plain = i % 3 == 0, bundle = i % 3 == 2;
+        pi_error err = {0};
+        synth_with_head(with_heads[i / 3], plain, bundle, false);
+        model *m = run_engine_open(PREPARED_PATH), *drafter;
+        assert_int_equal(model_open_drafter(m, NULL, &drafter, &err), PI_ERR_NOT_FOUND);
+        run_head(m, false, without);
+        model_close(m);
+        synth_with_head(with_heads[i / 3], plain, bundle, true);
+        m = run_engine_open(PREPARED_PATH);
+        assert_int_equal(m->hp.n_layer, 2);
+        run_head(m, false, with);
+        assert_memory_equal(with, without, sizeof with);
+        if (model_open_drafter(m, NULL, &drafter, &err)) fail_msg("%s", err.message);
+        run_head(drafter, true, plain ? first : head);
+        if (!plain && memcmp(head, first, sizeof head) != 0)
+            fail_msg("%s: another head in a prepared file%s", with_heads[i / 3],
+                     bundle ? " with bundles" : "");
+        model_close(drafter);
+        model_close(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_network), cmocka_unit_test(test_transposed),
         cmocka_unit_test(test_same_logits),  cmocka_unit_test(test_frequencies),
         cmocka_unit_test(test_tensors),      cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_streams),      cmocka_unit_test(test_head),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(PLAIN_PATH);

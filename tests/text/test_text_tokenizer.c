@@ -49,7 +49,7 @@ static opened open_vocab(const char *pre) {
 
 enum { KIND_SPM, KIND_BPE, KIND_GEMMA4, N_KINDS };
 /* These change the text, so that decoding does not return it. */
-enum { KIND_WORDPIECE = N_KINDS, KIND_UNIGRAM, N_ALL_KINDS };
+enum { KIND_WORDPIECE = N_KINDS, KIND_UNIGRAM, KIND_LONGEST, N_ALL_KINDS };
 
 /* Number of vocabulary kinds that this build supports. */
 static int n_kinds(void) {
@@ -62,6 +62,7 @@ static void build_vocab(vocab_bytes *b, int kind) {
     if (kind == KIND_GEMMA4) vocab_gemma4(b);
     if (kind == KIND_WORDPIECE) vocab_wordpiece(b);
     if (kind == KIND_UNIGRAM) vocab_unigram(b);
+    if (kind == KIND_LONGEST) vocab_longest(b);
 }
 
 static void close_vocab(opened o) {
@@ -120,6 +121,33 @@ static void spm_by_hand(void **state) {
     o = open_vocab(NULL);
     EXPECT(o.t, "ab", TOKENIZER_ADD_SPECIAL, F + 6, F + 2);
     EXPECT(o.t, "ab", TOKENIZER_FORCE_BOS, F + 1, F + 6);
+    close_vocab(o);
+}
+
+/* Tokens that are not normal, and bytes of no token, are not matched. */
+static void longest_by_hand(void **state) {
+    (void)state;
+    vocab_longest(&bytes);
+    opened o = open_vocab(NULL);
+    EXPECT(o.t, "ab", 0, 3);
+    EXPECT(o.t, "abaab", 0, 3, 1, 3);
+    EXPECT(o.t, "ababab", 0, 4, 3);
+    EXPECT(o.t, "aba", 0, 3, 1); /* "aba" only begins a token */
+    EXPECT(o.t, "\n\n\n", 0, 8, 7);
+    EXPECT(o.t, "\\'\t", 0, 9, 10, 11);
+    EXPECT(o.t, "\xC3\xA9\xE4\xBD\xA0\xE4", 0, 5, 12);
+    EXPECT(o.t, "<s>[PAD]a", 0, 1);
+    EXPECT(o.t, "<s>a", TOKENIZER_PARSE_SPECIAL, 0, 1);
+    EXPECT(o.t, "a[x]a", 0, 1, 13, 1);
+    EXPECT(o.t, "ab", TOKENIZER_ADD_SPECIAL, 3);
+    char text[16];
+    size_t n;
+    pi_error err;
+    const int32_t ids[] = {12, 9, 8, 0, 4};
+    assert_int_equal(tokenizer_decode(o.t, ids, 5, false, text, sizeof text, &n, &err), PI_OK);
+    assert_int_equal(n, 9);
+    assert_memory_equal(text, "\xE4\xBD\\\n\nabab", 9);
+    assert_string_equal(tokenizer_get_info(o.t)->model, "rwkv");
     close_vocab(o);
 }
 
@@ -441,8 +469,8 @@ static void hostile_vocabularies(void **state) {
     refuse(PI_ERR_NOT_FOUND, NULL, "no vocabulary");
     one_token_vocab("none");
     refuse(PI_ERR_NOT_FOUND, NULL, "no vocabulary");
-    one_token_vocab("rwkv");
-    refuse(PI_ERR_UNSUPPORTED, NULL, "rwkv");
+    one_token_vocab("plamo2");
+    refuse(PI_ERR_UNSUPPORTED, NULL, "plamo2");
     one_token_vocab("llama");
     vocab_u32(&bytes, "tokenizer.ggml.eos_token_id", 1);
     refuse(PI_ERR_FORMAT, NULL, "eos_token_id");
@@ -536,7 +564,7 @@ static pi_status whole_life(bool faithful) {
 }
 
 static bool has_kind(int kind) {
-    return kind == KIND_WORDPIECE ? have_utf8proc() : kind == KIND_UNIGRAM || kind < n_kinds();
+    return kind == KIND_WORDPIECE ? have_utf8proc() : kind >= KIND_UNIGRAM || kind < n_kinds();
 }
 
 static void allocations_fail(void **state) {
@@ -598,7 +626,7 @@ int main(void) {
         cmocka_unit_test(odd_vocabulary),    cmocka_unit_test(allocations_fail),
         cmocka_unit_test(damaged),           cmocka_unit_test(more_ids_than_bytes),
         cmocka_unit_test(wordpiece_by_hand), cmocka_unit_test(unigram_by_hand),
-        cmocka_unit_test(hostile_charsmaps),
+        cmocka_unit_test(hostile_charsmaps), cmocka_unit_test(longest_by_hand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

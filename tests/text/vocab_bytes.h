@@ -195,6 +195,19 @@ static inline void vocab_wordpiece(vocab_bytes *b) {
     vocab_u32(b, "tokenizer.ggml.padding_token_id", 0);
 }
 
+/* A complete vocabulary of longest matches; é, and single bytes of other texts, are no tokens. */
+static inline void vocab_longest(vocab_bytes *b) {
+    static const vocab_token tokens[] = {
+        {"<s>", 3, 0},        {"a", 1, 0},     {"b", 1, 0},     {"ab", 1, 0},
+        {"abab", 1, 0},       {"\\xc3", 1, 0}, {" ", 1, 0},     {"\\n", 1, 0},
+        {"\\n\\n", 1, 0},     {"\\\\", 1, 0},  {"\\'", 1, 0},   {"\\t", 1, 0},
+        {"\\xe4\\xBD", 1, 0}, {"[x]", 4, 0},   {"[PAD]", 5, 0}, {"x", 1, 0},
+    };
+    vocab_begin(b);
+    vocab_string(b, "tokenizer.ggml.model", "rwkv");
+    vocab_list(b, tokens, sizeof tokens / sizeof tokens[0]);
+}
+
 /* A complete unigram vocabulary, whose table replaces U+00E9 and "1a" by "a", and a tab by a
  * space. */
 static inline void vocab_unigram(vocab_bytes *b) {

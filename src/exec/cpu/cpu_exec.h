@@ -102,6 +102,9 @@ void cpu_exec_conv(cpu_exec *c, const plan_recurrent *r);
 void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith);
 void cpu_exec_gate_ssm(cpu_exec *c, const plan_recurrent *r);
 void cpu_exec_gate_heads(cpu_exec *c, const plan_step *s, const args_gate_heads *a);
+/* cpu_wkv.c */
+void cpu_exec_shift(cpu_exec *c, const plan_step *s, const args_shift *a);
+void cpu_exec_wkv(cpu_exec *c, const plan_recurrent *r, int ith);
 /* cpu_ffn_dense.c */
 void cpu_exec_ffn_in(cpu_exec *c, const plan_step *s, int ith);
 void cpu_exec_top_k(cpu_exec *c, const plan_step *s, const args_top_k *a);

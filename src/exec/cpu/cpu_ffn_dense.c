@@ -51,6 +51,12 @@ void cpu_exec_activate(const cpu_exec *c, float limit, float *gate, float *up, i
         gate[i] = fminf(gate[i], limit) * fmaxf(-limit, fminf(up[i], limit));
 }
 
+static void activate_xielu(const model_xielu *a, float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        x[i] = a->beta * x[i] + (x[i] > 0 ? a->positive * x[i] * x[i]
+                                          : a->negative * (expm1f(fminf(x[i], a->eps)) - x[i]));
+}
+
 /* ---- dense layers ---------------------------------------------------------------------------- */
 
 void cpu_exec_ffn_in(cpu_exec *c, const plan_step *s, int ith) {
@@ -66,7 +72,10 @@ void cpu_exec_ffn_in(cpu_exec *c, const plan_step *s, int ith) {
         for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
             float *gate = cpu_exec_row(c, BUF_GATE, col) + r0;
             float *up = s->n_matrices > 1 ? cpu_exec_row(c, BUF_UP, col) + r0 : NULL;
-            cpu_exec_activate(c, limit, gate, up, r1 - r0);
+            if (c->model->arch->xielu)
+                activate_xielu(&c->model->layers[s->layer].hp.xielu, gate, r1 - r0);
+            else
+                cpu_exec_activate(c, limit, gate, up, r1 - r0);
         }
     }
 }

@@ -172,6 +172,11 @@ void cpu_exec_quantize(cpu_exec *c, const plan_step *s, const args_quantize *a) 
             float *v = cpu_exec_row(c, s->in, i);
             c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->act_width);
         }
+        for (int64_t i = c0; i < c1 && (a->tanh || a->sigmoid); i++) {
+            float *v = cpu_exec_row(c, s->in, i);
+            for (int64_t k = 0; k < s->act_width; k++)
+                v[k] = a->tanh ? tanhf(v[k]) : cpu_exec_sigmoid(v[k]);
+        }
         for (int64_t i = c0; i < c1 && a->divisors; i++) {
             float *v = cpu_exec_row(c, s->in, i);
             for (int64_t k = 0; k < s->act_width; k++) v[k] /= a->divisors[k];
@@ -201,6 +206,7 @@ void cpu_exec_add(cpu_exec *c, const plan_step *s, const args_add *a) {
     while (take_rows(c, c->ubatch.n_tokens, &c0, &c1)) {
         for (int64_t i = c0; i < c1; i++) {
             float *y = cpu_exec_row(c, s->in, i), *x = cpu_exec_row(c, s->out, i);
+            if (a->gated) c->kernels.gate(cpu_exec_row(c, BUF_ATTN_GATE, i), y, n);
             if (a->norm.kind == NORM_NONE && s->out != BUF_STREAMS) { /* y stays unchanged */
                 for (int64_t k = 0; k < n; k++) x[k] = (x[k] + a->scale * y[k]) * a->x_scale;
                 continue;
