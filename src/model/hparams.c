@@ -4,53 +4,40 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model.h"
+#include "hparams_keys.h"
 
-/* The file to read and the first error; after an error all readers do nothing. */
-typedef struct key_reader {
-    const gguf_file *file;
-    const char *arch;
-    pi_error *err;
-    pi_status status;
-    int32_t end; /* of the model's layers; later ones draft */
-} key_reader;
-
-enum { KEY_TEXT = 128 };
-
-static const gguf_value *find_key(const key_reader *r, const char *suffix, char key[KEY_TEXT]) {
+const gguf_value *key_find(const key_reader *r, const char *suffix, char key[KEY_TEXT]) {
     snprintf(key, KEY_TEXT, "%s.%s", r->arch, suffix);
     return gguf_find(r->file, key);
 }
 
-static void fail_key(key_reader *r, const char *key, const char *problem) {
+void key_fail(key_reader *r, const char *key, const char *problem) {
     r->status = error_set(r->err, PI_ERR_FORMAT,
                           "bad hyperparameter: %s: key %s %s; is the file complete?",
                           gguf_path(r->file), key, problem);
 }
 
-/* Reads an integer in [min, max]; a negative `fallback` makes the key required. `index` selects an
- * item of a per-layer array. */
-static int32_t read_int(key_reader *r, const char *suffix, int index, int32_t fallback, int32_t min,
-                        int32_t max) {
+int32_t key_int(key_reader *r, const char *suffix, int index, int32_t fallback, int32_t min,
+                int32_t max) {
     char key[KEY_TEXT];
     if (r->status != PI_OK) return min;
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = key_find(r, suffix, key);
     if (!v) {
         if (fallback >= 0) return fallback;
-        fail_key(r, key, "is missing");
+        key_fail(r, key, "is missing");
         return min;
     }
     int64_t value;
     bool ok = v->type == GGUF_ARRAY ? gguf_item_i64(v, (uint64_t)index, &value)
                                     : gguf_as_i64(v, &value);
     if (!ok) {
-        fail_key(r, key, "is not an integer for every layer");
+        key_fail(r, key, "is not an integer for every layer");
         return min;
     }
     if (value < min || value > max) {
         char problem[96];
         snprintf(problem, sizeof problem, "is %lld, not in %d..%d", (long long)value, min, max);
-        fail_key(r, key, problem);
+        key_fail(r, key, problem);
         return min;
     }
     return (int32_t)value;
@@ -61,14 +48,14 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
                         double max) {
     char key[KEY_TEXT];
     if (r->status != PI_OK) return 1;
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = key_find(r, suffix, key);
     double value = fallback;
     if (!v && isnan(fallback)) {
-        fail_key(r, key, "is missing");
+        key_fail(r, key, "is missing");
         return 1;
     }
     if (v && !gguf_as_f64(v, &value)) {
-        fail_key(r, key, "is not a number");
+        key_fail(r, key, "is not a number");
         return 1;
     }
     if (!(value > min && value <= max)) {
@@ -78,7 +65,7 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
         else
             snprintf(problem, sizeof problem, "is %g, not above %g and at most %g", value, min,
                      max);
-        fail_key(r, key, problem);
+        key_fail(r, key, problem);
         return 1;
     }
     return (float)value;
@@ -86,9 +73,9 @@ static float read_float(key_reader *r, const char *suffix, double fallback, doub
 
 static void read_activation(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
-    bool experts = find_key(r, "expert_count", key);
+    bool experts = key_find(r, "expert_count", key);
     hp->activation = arch_activation(arch, gguf_is_pwri(r->file), experts);
-    const gguf_value *v = find_key(r, "hidden_activation", key);
+    const gguf_value *v = key_find(r, "hidden_activation", key);
     if (v && r->status == PI_OK) {
         gguf_string text = {"", 0};
         int found = -1;
@@ -135,18 +122,18 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
     hp->rope_scaling = ROPE_SCALING_NONE;
     hp->rope_scaling_factor = 1;
     hp->yarn_scale = hp->yarn_score_scale = 1;
-    hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train, 0,
-                                 INT32_MAX);
+    hp->rope_orig_ctx = key_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train, 0,
+                                INT32_MAX);
     if (hp->rope_orig_ctx == 0) hp->rope_orig_ctx = hp->n_ctx_train;
     hp->yarn_attn_factor = read_float(r, "rope.scaling.attn_factor", 1, 0, 1e3);
-    const gguf_value *v = find_key(r, "rope.scaling.type", key);
+    const gguf_value *v = key_find(r, "rope.scaling.type", key);
     gguf_string type = {"none", 4};
     if (v && !gguf_as_string(v, &type)) {
-        fail_key(r, key, "is not a string");
+        key_fail(r, key, "is not a string");
         return;
     }
     if (v && gguf_string_is(type, "none")) return;
-    const char *factor = find_key(r, "rope.scaling.factor", key) ? "rope.scaling.factor"
+    const char *factor = key_find(r, "rope.scaling.factor", key) ? "rope.scaling.factor"
                                                                  : "rope.scale_linear";
     hp->rope_scaling_factor = read_float(r, factor, 1, -1e-30, 1e6);
     if (hp->rope_scaling_factor <= 0) hp->rope_scaling_factor = 1; /* writers' value for none */
@@ -154,8 +141,8 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
         hp->rope_scaling = ROPE_SCALING_LINEAR;
     } else if (gguf_string_is(type, "yarn")) {
         hp->rope_scaling = ROPE_SCALING_YARN;
-        hp->rope_orig_ctx = read_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train,
-                                     1, INT32_MAX);
+        hp->rope_orig_ctx = key_int(r, "rope.scaling.original_context_length", 0, hp->n_ctx_train,
+                                    1, INT32_MAX);
         hp->yarn_ext_factor = read_float(r, "rope.scaling.yarn_ext_factor", 1, -1e3, 1e3);
         if (hp->yarn_ext_factor < 0) hp->yarn_ext_factor = 1; /* writers' value for absent */
         hp->yarn_beta_fast = read_float(r, "rope.scaling.yarn_beta_fast", 32, 0, 1e6);
@@ -164,7 +151,7 @@ static void read_rope_scaling(key_reader *r, model_hparams *hp) {
     } else if (gguf_string_is(type, "longrope")) {
         hp->rope_scaling = ROPE_SCALING_LONGROPE;
     } else if (r->status == PI_OK) {
-        find_key(r, "rope.scaling.type", key);
+        key_find(r, "rope.scaling.type", key);
         r->status = error_set(
             r->err, PI_ERR_UNSUPPORTED,
             "unknown rope scaling '%.*s': %s: key %s must be none, linear, yarn or longrope",
@@ -219,10 +206,10 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
     if (hp->attn_temperature != 0 && arch->temperature_length > 0)
         hp->attn_temperature_length = arch->temperature_length;
     else if (hp->attn_temperature != 0)
-        hp->attn_temperature_length = read_int(r, "rope.scaling.original_context_length", 0,
-                                               hp->n_ctx_train, 1, INT32_MAX);
+        hp->attn_temperature_length = key_int(r, "rope.scaling.original_context_length", 0,
+                                              hp->n_ctx_train, 1, INT32_MAX);
     int32_t length = hp->attn_temperature != 0 && hp->n_latent > 0
-                         ? read_int(r, "attention.temperature_length", 0, 0, 0, INT32_MAX)
+                         ? key_int(r, "attention.temperature_length", 0, 0, 0, INT32_MAX)
                          : 0;
     if (length > 0) hp->attn_temperature_length = length;
 }
@@ -230,7 +217,7 @@ static void read_scales(key_reader *r, const arch_row *arch, model_hparams *hp) 
 /* Refuses a per-layer list whose items differ: this version supports one value for all layers. */
 static void check_alike(key_reader *r, const char *suffix, int n_layer, int32_t value) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = key_find(r, suffix, key);
     int64_t of_layer = value;
     if (!v || v->type != GGUF_ARRAY) return;
     for (int i = 0; i < n_layer && r->status == PI_OK; i++)
@@ -243,18 +230,18 @@ static void check_alike(key_reader *r, const char *suffix, int n_layer, int32_t 
 static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->expert_scale = 1;
-    hp->n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
+    hp->n_expert = key_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
     if (hp->n_expert == 0 || arch->gating == GATING_NONE) {
         hp->n_expert = 0; /* dense architectures do not read the key */
         return;
     }
-    hp->n_expert_used = read_int(r, "expert_used_count", 0, -1, 1, hp->n_expert);
+    hp->n_expert_used = key_int(r, "expert_used_count", 0, -1, 1, hp->n_expert);
     check_alike(r, "expert_used_count", hp->n_layer, hp->n_expert_used);
-    hp->n_expert_group = read_int(r, "expert_group_count", 0, 0, 0, hp->n_expert);
-    hp->n_group_used = read_int(r, "expert_group_used_count", 0, 0, 0, hp->n_expert);
-    int32_t gating = read_int(r, "expert_gating_func", 0, 0, 0, INT32_MAX);
+    hp->n_expert_group = key_int(r, "expert_group_count", 0, 0, 0, hp->n_expert);
+    hp->n_group_used = key_int(r, "expert_group_used_count", 0, 0, 0, hp->n_expert);
+    int32_t gating = key_int(r, "expert_gating_func", 0, 0, 0, INT32_MAX);
     hp->gating = gating == 0 ? arch->gating : (expert_gating)gating;
-    if (gating >= GATING_COUNT && find_key(r, "expert_gating_func", key))
+    if (gating >= GATING_COUNT && key_find(r, "expert_gating_func", key))
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "unknown gating %d: %s: key %s must be 1 (softmax), 2 (sigmoid), 3 "
                               "(softmax of the selected) or 4 (square root of softplus)",
@@ -262,15 +249,14 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
     hp->expert_norm = arch->has & ARCH_EXPERT_NORM;
     hp->n_expert_embd = hp->n_embd;
     if (arch_tensor_of(arch, ROLE_EXPERT_LATENT_IN)) /* messages between devices have room for it */
-        hp->n_expert_embd = read_int(r, "expert_latent_length", 0, -1, 1,
-                                     hp->n_stream * hp->n_embd);
+        hp->n_expert_embd = key_int(r, "expert_latent_length", 0, -1, 1, hp->n_stream * hp->n_embd);
     if (arch_tensor_of(arch, ROLE_ADJUGATE_DOWN)) {
-        hp->adjugate_share = read_int(r, "experts_per_group", 0, -1, 1, hp->n_expert);
+        hp->adjugate_share = key_int(r, "experts_per_group", 0, -1, 1, hp->n_expert);
         hp->adjugate_scale = read_float(r, "expert_group_scale", (double)NAN, -1e6, 1e6);
         if (r->status == PI_OK) hp->n_adjugate = hp->n_expert / hp->adjugate_share;
         if (r->status == PI_OK && hp->n_expert % hp->adjugate_share != 0) {
-            find_key(r, "experts_per_group", key);
-            fail_key(r, key, "does not divide expert_count");
+            key_find(r, "experts_per_group", key);
+            key_fail(r, key, "does not divide expert_count");
         }
     }
     if (r->status != PI_OK) return;
@@ -278,13 +264,13 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
         (hp->n_expert % hp->n_expert_group != 0 || hp->n_group_used < 1 ||
          hp->n_group_used > hp->n_expert_group ||
          hp->n_expert / hp->n_expert_group * hp->n_group_used < hp->n_expert_used)) {
-        find_key(r, "expert_group_count", key);
-        fail_key(r, key, "does not match expert_count and expert_used_count");
+        key_find(r, "expert_group_count", key);
+        key_fail(r, key, "does not match expert_count and expert_used_count");
         return;
     }
     if (!(arch->has & ARCH_EXPERT_KEYS)) return;
-    const gguf_value *v = hp->expert_norm ? NULL : find_key(r, "expert_weights_norm", key);
-    if (v && !gguf_as_bool(v, &hp->expert_norm)) fail_key(r, key, "is not a bool");
+    const gguf_value *v = hp->expert_norm ? NULL : key_find(r, "expert_weights_norm", key);
+    if (v && !gguf_as_bool(v, &hp->expert_norm)) key_fail(r, key, "is not a bool");
     float scale = read_float(r, "expert_weights_scale", 0, -1e-30, 1e6);
     if (scale > 0) hp->expert_scale = scale;
 }
@@ -294,12 +280,12 @@ static void read_experts(key_reader *r, const arch_row *arch, model_hparams *hp)
 static bool has_window(key_reader *r, const arch_row *arch, int layer) {
     char key[KEY_TEXT];
     int period = arch->window_period;
-    const gguf_value *v = find_key(r, "attention.sliding_window_pattern", key);
+    const gguf_value *v = key_find(r, "attention.sliding_window_pattern", key);
     int64_t of_layer;
     if (v && v->type == GGUF_ARRAY && gguf_item_i64(v, (uint64_t)layer, &of_layer))
         return of_layer != 0;
     if (v && v->type != GGUF_ARRAY) {
-        period = read_int(r, "attention.sliding_window_pattern", 0, period, 0, MODEL_MAX_LAYERS);
+        period = key_int(r, "attention.sliding_window_pattern", 0, period, 0, MODEL_MAX_LAYERS);
         if (period == 0)
             period = 1; /* llama.cpp: all layers */
         else if (period == 1)
@@ -311,18 +297,18 @@ static bool has_window(key_reader *r, const arch_row *arch, int layer) {
 /* Whether a layer rotates by attention.rope_pattern, one number for all layers or one per layer. */
 static bool rotates(key_reader *r, const arch_row *arch, int layer) {
     char key[KEY_TEXT];
-    const gguf_value *v = arch->rope_by_layer ? find_key(r, "attention.rope_pattern", key) : NULL;
+    const gguf_value *v = arch->rope_by_layer ? key_find(r, "attention.rope_pattern", key) : NULL;
     int64_t on = 1;
     if (v && v->type == GGUF_ARRAY && !gguf_item_i64(v, (uint64_t)layer, &on))
-        fail_key(r, key, "has fewer items than layers");
+        key_fail(r, key, "has fewer items than layers");
     else if (v && v->type != GGUF_ARRAY && !gguf_as_i64(v, &on))
-        fail_key(r, key, "is not a number");
+        key_fail(r, key, "is not a number");
     return on != 0;
 }
 
 static bool never_rotates(key_reader *r, const arch_row *arch, const model_hparams *hp) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, "rope.scaling.finetuned", key);
+    const gguf_value *v = key_find(r, "rope.scaling.finetuned", key);
     bool on = true;
     return arch->rope == ROPE_NONE || (arch->rope_layers && arch->rope_layers != hp->n_layer) ||
            (arch->has & ARCH_ROPE_SWITCH && v && gguf_as_bool(v, &on) && !on);
@@ -341,9 +327,9 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
                           model_layer_hparams *layers) {
     int32_t window = 0;
     if (arch->window_period > 0 && (!arch->window_layers || arch->window_layers == hp->n_layer))
-        window = read_int(r, "attention.sliding_window", 0, arch->default_window, 0, INT32_MAX);
+        window = key_int(r, "attention.sliding_window", 0, arch->default_window, 0, INT32_MAX);
     bool none = never_rotates(r, arch, hp);
-    int32_t n_dense = read_int(r, "leading_dense_block_count", 0, 0, 0, INT32_MAX);
+    int32_t n_dense = key_int(r, "leading_dense_block_count", 0, 0, 0, INT32_MAX);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
         bool windowed = window > 0 && has_window(r, arch, i);
@@ -363,13 +349,13 @@ static int32_t read_n_shared(key_reader *r, const arch_row *arch, const model_hp
     static const char suffix[] = "attention.shared_kv_layers";
     char key[KEY_TEXT];
     if (!(arch->has & ARCH_SHARED_KV)) return 0;
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = key_find(r, suffix, key);
     double number;
     int64_t integer;
     if (v && !gguf_as_i64(v, &integer) && gguf_as_f64(v, &number) && number == floor(number))
         return (int32_t)read_float(r, suffix, 0, -1e-30, hp->n_layer - 1);
     bool some = arch->own_kv_layers > 0 && hp->n_layer > arch->own_kv_layers;
-    return read_int(r, suffix, 0, some ? hp->n_layer - arch->own_kv_layers : 0, 0, hp->n_layer - 1);
+    return key_int(r, suffix, 0, some ? hp->n_layer - arch->own_kv_layers : 0, 0, hp->n_layer - 1);
 }
 
 /* The last layers may read the KV cache of the last earlier layer of their kind (with or without a
@@ -382,8 +368,8 @@ static void read_shared_kv(key_reader *r, const arch_row *arch, const model_hpar
         int own = i < n_own ? i : n_own - 1;
         while (i >= n_own && own >= 0 && (layers[own].window > 0) != (layers[i].window > 0)) own--;
         if (own < 0 || layers[own].n_head_kv != layers[i].n_head_kv) {
-            find_key(r, "attention.shared_kv_layers", key);
-            fail_key(r, key, "leaves a layer without keys and values");
+            key_find(r, "attention.shared_kv_layers", key);
+            key_fail(r, key, "leaves a layer without keys and values");
             return;
         }
         layers[i].kv_layer = own;
@@ -395,14 +381,14 @@ static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparam
                          model_layer_hparams *layers) {
     static const float twentieth = 1.6448534f; /* 1/20 of a normal distribution lies above it */
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, "activation_sparsity_scale", key);
+    const gguf_value *v = key_find(r, "activation_sparsity_scale", key);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         double scale = i < arch->sparse_layers ? (double)twentieth : -INFINITY;
         bool read = v && arch->sparse_layers > 0;
         if (read && (v->type != GGUF_ARRAY || !gguf_item_f64(v, (uint64_t)i, &scale)))
-            fail_key(r, key, "is not a number for every layer");
+            key_fail(r, key, "is not a number for every layer");
         else if (!(scale < 1e3) || (scale < -1e3 && scale > -INFINITY))
-            fail_key(r, key, "has an impossible number of standard deviations");
+            key_fail(r, key, "has an impossible number of standard deviations");
         layers[i].ffn_top_k = scale > -INFINITY;
         layers[i].ffn_cutoff = layers[i].ffn_top_k ? (float)scale : 0;
     }
@@ -411,11 +397,11 @@ static void read_cutoffs(key_reader *r, const arch_row *arch, const model_hparam
 /* Reads a limit of gate and up: one number for all layers, or one per layer. */
 static float read_clamp(key_reader *r, const char *suffix, int layer, double fallback) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = key_find(r, suffix, key);
     double limit = fallback;
     bool ok = !v || (v->type == GGUF_ARRAY ? gguf_item_f64(v, (uint64_t)layer, &limit)
                                            : gguf_as_f64(v, &limit));
-    if (!ok) fail_key(r, key, "is not a number for every layer");
+    if (!ok) key_fail(r, key, "is not a number for every layer");
     return limit > 1e-6 ? (float)limit : 0; /* llama.cpp's least limit */
 }
 
@@ -443,30 +429,34 @@ static void read_clamps(key_reader *r, const arch_row *arch, const model_hparams
 static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->n_stream = 1;
-    hp->hyper = arch_tensor_of(arch, ROLE_HYPER_HEAD);
-    if (hp->hyper) {
-        hp->n_stream = read_int(r, "hyper_connection.count", 0, -1, 2, MODEL_MAX_STREAMS);
+    const bool gated = arch_tensor_of(arch, ROLE_HYPER_HEAD_NORM);
+    hp->hyper = gated || arch_tensor_of(arch, ROLE_HYPER_HEAD);
+    if (hp->hyper) hp->n_stream = key_int(r, "hyper_connection.count", 0, -1, 2, MODEL_MAX_STREAMS);
+    if (gated) {
+        hp->hyper_rank = key_int(r, "hyper_connection.low_rank", 0, -1, 1, MODEL_MAX_DIM);
+        hp->hyper_magnitude = 2;
+    } else if (hp->hyper) {
         hp->hyper_eps = read_float(r, "hyper_connection.epsilon", (double)NAN, -1e-30, 1);
         if (arch_tensor_of(arch, ROLE_HYPER_ATTN)->dims[1] == DIM_HYPER) {
-            hp->hyper_rounds = read_int(r, "hyper_connection.sinkhorn_iterations", 0, -1, 1, 1000);
+            hp->hyper_rounds = key_int(r, "hyper_connection.sinkhorn_iterations", 0, -1, 1, 1000);
             hp->hyper_magnitude = 2;
         } else {
             hp->hyper_magnitude = read_float(r, "hyper_connection.magnitude", (double)NAN, 0, 1e6);
         }
     }
     if (arch_tensor_of(arch, ROLE_PAST_HEAD)) {
-        hp->past_period = read_int(r, "attn_res.block_size", 0, -1, 1, MODEL_MAX_LAYERS);
+        hp->past_period = key_int(r, "attn_res.block_size", 0, -1, 1, MODEL_MAX_LAYERS);
         if (r->status != PI_OK) return;
         hp->n_stream += (hp->n_layer - 1) / hp->past_period + 1;
         if (hp->n_stream <= MODEL_MAX_PASTS) return;
-        find_key(r, "attn_res.block_size", key);
-        fail_key(r, key, "is too small for this number of layers");
+        key_find(r, "attn_res.block_size", key);
+        key_fail(r, key, "is too small for this number of layers");
     }
     if (!arch_tensor_of(arch, ROLE_STREAM_PROJ)) return;
-    hp->n_stream = read_int(r, "altup.num_inputs", 0, 4, 2, MODEL_MAX_STREAMS);
-    if (read_int(r, "altup.active_idx", 0, 0, 0, hp->n_stream - 1) == 0 || r->status != PI_OK)
+    hp->n_stream = key_int(r, "altup.num_inputs", 0, 4, 2, MODEL_MAX_STREAMS);
+    if (key_int(r, "altup.active_idx", 0, 0, 0, hp->n_stream - 1) == 0 || r->status != PI_OK)
         return;
-    find_key(r, "altup.active_idx", key);
+    key_find(r, "altup.active_idx", key);
     r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                           "not supported: %s: key %s: layers that compute a residual stream other "
                           "than the first",
@@ -475,7 +465,7 @@ static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp)
 
 static void read_rope_kind(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, "rope.dimension_sections", key);
+    const gguf_value *v = key_find(r, "rope.dimension_sections", key);
     hp->rope = arch->rope;
     if (!v || v->type != GGUF_ARRAY || arch->axes == AXES_ONE || r->status != PI_OK) return;
     for (int i = 0; i < ROPE_AXES && (uint64_t)i < v->count; i++) {
@@ -484,7 +474,7 @@ static void read_rope_kind(key_reader *r, const arch_row *arch, model_hparams *h
             hp->rope_sections[i] = (int32_t)pairs;
             continue;
         }
-        fail_key(r, key, "is not a list of numbers of pairs");
+        key_fail(r, key, "is not a list of numbers of pairs");
         return;
     }
     if (hp->rope_sections[0] > 0 && arch->has & ARCH_ROPE_SECTIONS) hp->rope = ROPE_NEOX;
@@ -494,7 +484,7 @@ static void read_rope_kind(key_reader *r, const arch_row *arch, model_hparams *h
  * FFNs. */
 static void check_dense(key_reader *r, const arch_row *arch, const model_hparams *hp) {
     char key[KEY_TEXT], other[2 * GGUF_MAX_NAME], name[GGUF_MAX_NAME];
-    int32_t n = read_int(r, "expert_count", 0, 0, 0, INT32_MAX);
+    int32_t n = key_int(r, "expert_count", 0, 0, 0, INT32_MAX);
     bool router = false;
     if (arch->gating != GATING_NONE || n == 0) return;
     for (int i = 0; i < hp->n_layer && !router; i++) {
@@ -504,7 +494,7 @@ static void check_dense(key_reader *r, const arch_row *arch, const model_hparams
     if (!router || r->status != PI_OK) return; /* some writers put the key into dense models */
     snprintf(other, sizeof other, "%.60smoe", arch->name);
     bool known = arch_find(other, strlen(other));
-    find_key(r, "expert_count", key);
+    key_find(r, "expert_count", key);
     r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                           "not supported: %s: key %s is %d: architecture %s is dense here%s%s",
                           gguf_path(r->file), key, n, arch->name,
@@ -539,9 +529,9 @@ static void check_window_latents(key_reader *r, const model_hparams *hp) {
                  {"attention.value_length_mla_swa", hp->v_dim}};
     for (int i = 0; i < 3 && r->status == PI_OK; i++) {
         char key[KEY_TEXT];
-        int32_t n = read_int(r, sizes[i].suffix, 0, 0, 0, MODEL_MAX_HEAD_DIM);
+        int32_t n = key_int(r, sizes[i].suffix, 0, 0, 0, MODEL_MAX_HEAD_DIM);
         if (n == 0 || n == sizes[i].value || r->status != PI_OK) continue;
-        find_key(r, sizes[i].suffix, key);
+        key_find(r, sizes[i].suffix, key);
         r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                               "not supported: %s: key %s is %d, in layers without a window %d",
                               gguf_path(r->file), key, n, sizes[i].value);
@@ -551,16 +541,16 @@ static void check_window_latents(key_reader *r, const model_hparams *hp) {
 /* With MLA the cache has one head: the rotated key, then the latent vector. */
 static void read_latent_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
     int32_t n_rot = hp->n_rots[ROPE_SET_GLOBAL];
-    int32_t q_dim = read_int(r, "attention.key_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
-    int32_t v_dim = read_int(r, "attention.value_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
+    int32_t q_dim = key_int(r, "attention.key_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
+    int32_t v_dim = key_int(r, "attention.value_length_mla", 0, 0, 0, MODEL_MAX_HEAD_DIM);
     hp->q_dim = q_dim > 0 ? q_dim : hp->head_dims[0];
     if (v_dim > 0) hp->v_dim = v_dim;
     if (r->status == PI_OK && hp->q_dim <= n_rot) {
         char key[KEY_TEXT], problem[96];
-        find_key(r, q_dim > 0 ? "attention.key_length_mla" : "attention.key_length", key);
+        key_find(r, q_dim > 0 ? "attention.key_length_mla" : "attention.key_length", key);
         snprintf(problem, sizeof problem, "is %d, but must be above the %d rotated elements",
                  hp->q_dim, n_rot);
-        fail_key(r, key, problem);
+        key_fail(r, key, problem);
     }
     if (arch->window_period > 0) check_window_latents(r, hp);
     hp->head_dims[0] = hp->head_dims[1] = hp->n_latent + n_rot;
@@ -574,9 +564,9 @@ static int32_t larger(int32_t a, int32_t b) {
 /* Reads head sizes; layers with a window may have their own. */
 static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
     int32_t max = MODEL_MAX_HEAD_DIM;
-    int32_t dim = read_int(r, "attention.key_length", 0, hp->n_embd / hp->n_head, 1, max);
-    int32_t n_rot = read_int(r, "rope.dimension_count", 0, dim, 2, max);
-    hp->v_dim = read_int(r, "attention.value_length", 0, dim, 1, max);
+    int32_t dim = key_int(r, "attention.key_length", 0, hp->n_embd / hp->n_head, 1, max);
+    int32_t n_rot = key_int(r, "rope.dimension_count", 0, dim, 2, max);
+    hp->v_dim = key_int(r, "attention.value_length", 0, dim, 1, max);
     hp->head_dims[0] = hp->head_dims[1] = hp->q_dim = dim;
     hp->n_rots[ROPE_SET_GLOBAL] = hp->n_rots[ROPE_SET_LOCAL] = n_rot;
     if (hp->n_latent > 0) {
@@ -586,9 +576,9 @@ static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
         if (hp->v_dim == dim) hp->v_dim = 0;
     }
     if (arch->has & ARCH_HEADS_LOCAL) {
-        int32_t local = read_int(r, "attention.key_length_swa", 0, dim, 1, max);
-        int32_t value_dim = read_int(r, "attention.value_length_swa", 0, local, 1, max);
-        int32_t n_local = read_int(r, "rope.dimension_count_swa", 0, local, 2, max);
+        int32_t local = key_int(r, "attention.key_length_swa", 0, dim, 1, max);
+        int32_t value_dim = key_int(r, "attention.value_length_swa", 0, local, 1, max);
+        int32_t n_local = key_int(r, "rope.dimension_count_swa", 0, local, 2, max);
         check_head(r, arch, local, value_dim, n_local);
         hp->head_dims[1] = local;
         hp->n_rots[ROPE_SET_LOCAL] = n_local;
@@ -601,29 +591,29 @@ static void read_heads(key_reader *r, const arch_row *arch, model_hparams *hp) {
 static void read_latents(key_reader *r, const arch_row *arch, model_hparams *hp) {
     hp->joint_kv = arch_tensor_of(arch, ROLE_COMPRESS_KV);
     if (hp->joint_kv) {
-        hp->n_latent_q = read_int(r, "attention.q_lora_rank", 0, -1, 1, MODEL_MAX_DIM);
-        hp->n_out_group = read_int(r, "attention.output_group_count", 0, -1, 1, MODEL_MAX_HEADS);
-        hp->n_out_rank = read_int(r, "attention.output_lora_rank", 0, -1, 1, MODEL_MAX_DIM);
+        hp->n_latent_q = key_int(r, "attention.q_lora_rank", 0, -1, 1, MODEL_MAX_DIM);
+        hp->n_out_group = key_int(r, "attention.output_group_count", 0, -1, 1, MODEL_MAX_HEADS);
+        hp->n_out_rank = key_int(r, "attention.output_lora_rank", 0, -1, 1, MODEL_MAX_DIM);
     }
     if (!arch_tensor_of(arch, ROLE_ATTN_KV_A)) return;
-    hp->n_latent = read_int(r, "attention.kv_lora_rank", 0, -1, 1, MODEL_MAX_HEAD_DIM);
-    hp->n_latent_q = read_int(r, "attention.q_lora_rank", 0, 0, 0, MODEL_MAX_DIM);
+    hp->n_latent = key_int(r, "attention.kv_lora_rank", 0, -1, 1, MODEL_MAX_HEAD_DIM);
+    hp->n_latent_q = key_int(r, "attention.q_lora_rank", 0, 0, 0, MODEL_MAX_DIM);
 }
 
 /* Reads the keys of sparse attention. */
 static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp) {
     if (!arch_tensor_of(arch, ROLE_INDEX_Q)) return;
-    hp->index_sums = arch_tensor_of(arch, ROLE_INDEX_WEIGHTS);
-    hp->block_top = read_int(r, "attention.indexer.top_k", 0, -1, 1, INT32_MAX);
+    hp->index_sums = arch->index_pools || arch_tensor_of(arch, ROLE_INDEX_WEIGHTS);
+    hp->block_top = key_int(r, "attention.indexer.top_k", 0, -1, 1, INT32_MAX);
     hp->block_size = 1;
     if (hp->joint_kv) hp->block_size = 4; /* read_ratios */
     if (!hp->index_sums) {
-        hp->block_size = read_int(r, "attention.indexer.block_size", 0, -1, 1, INT32_MAX);
-        hp->block_local = read_int(r, "attention.indexer.local_blocks", 0, -1, 0, hp->block_top);
+        hp->block_size = key_int(r, "attention.indexer.block_size", 0, -1, 1, INT32_MAX);
+        hp->block_local = key_int(r, "attention.indexer.local_blocks", 0, -1, 0, hp->block_top);
     }
-    hp->n_index_head = read_int(r, "attention.indexer.head_count", 0, -1, 1, MODEL_MAX_HEADS);
+    hp->n_index_head = key_int(r, "attention.indexer.head_count", 0, -1, 1, MODEL_MAX_HEADS);
     hp->n_index_choice = hp->index_sums ? 1 : hp->n_index_head;
-    hp->index_dim = read_int(r, "attention.indexer.key_length", 0, -1, 1, MODEL_MAX_HEAD_DIM);
+    hp->index_dim = key_int(r, "attention.indexer.key_length", 0, -1, 1, MODEL_MAX_HEAD_DIM);
     if (hp->index_sums)
         hp->index_norm_eps = read_float(r, "attention.layer_norm_epsilon", 1e-6, -1e-30, 1);
 }
@@ -634,22 +624,22 @@ static void read_ratios(key_reader *r, const model_hparams *hp, model_layer_hpar
     enum { SELECTED = 4, LARGEST = 1 << (MODEL_RATIOS - 1) };
     static const char suffix[] = "attention.compress_ratios";
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, suffix, key);
+    const gguf_value *v = key_find(r, suffix, key);
     for (int i = 0; i < hp->n_layer && hp->joint_kv && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
         int64_t ratio = 0;
         if (!v || v->type != GGUF_ARRAY || !gguf_item_i64(v, (uint64_t)i, &ratio) || ratio < 0 ||
             ratio == 1 || ratio > LARGEST || (ratio & (ratio - 1)) != 0) {
-            fail_key(r, key, "is not a list of powers of two, or 0, one for every layer");
+            key_fail(r, key, "is not a list of powers of two, or 0, one for every layer");
             return;
         }
         l->ratio = (int32_t)ratio;
         l->overlaps = l->index_own = ratio == SELECTED;
         l->rope = ratio > 0 ? ROPE_SET_GLOBAL : ROPE_SET_LOCAL;
-        l->routes_by_token = i < read_int(r, "hash_layer_count", 0, 0, 0, INT32_MAX);
+        l->routes_by_token = i < key_int(r, "hash_layer_count", 0, 0, 0, INT32_MAX);
         if (r->status != PI_OK || l->n_head % hp->n_out_group == 0) continue;
-        find_key(r, "attention.output_group_count", key);
-        fail_key(r, key, "does not divide attention.head_count");
+        key_find(r, "attention.output_group_count", key);
+        key_fail(r, key, "does not divide attention.head_count");
     }
 }
 
@@ -659,17 +649,18 @@ static void read_index_layers(key_reader *r, const arch_row *arch, const model_h
                               model_layer_hparams *layers) {
     static const char suffix[] = "attention.indexer.types";
     char key[KEY_TEXT];
-    const gguf_value *v = arch->index_by_layer ? find_key(r, suffix, key) : NULL;
+    const gguf_value *v = arch->index_by_layer ? key_find(r, suffix, key) : NULL;
     bool some = arch->index_period_ctx > 0 && hp->n_ctx_train >= arch->index_period_ctx,
          own = false;
-    for (int i = 0; i < hp->n_layer && hp->index_sums && !hp->joint_kv && r->status == PI_OK; i++) {
+    const bool positions = hp->index_sums && !hp->joint_kv && !arch->index_pools;
+    for (int i = 0; i < hp->n_layer && positions && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
         if (!(l->mixers & MIXER_ATTENTION) || l->window > 0 || i >= r->end) continue;
-        bool selects = v ? read_int(r, suffix, i, 1, 0, 1) : !some || i < 2 || i % 4 == 2;
+        bool selects = v ? key_int(r, suffix, i, 1, 0, 1) : !some || i < 2 || i % 4 == 2;
         own = own || selects;
         if (r->status == PI_OK && !own) {
-            find_key(r, suffix, key);
-            fail_key(r, key, "leaves a layer without selected positions");
+            key_find(r, suffix, key);
+            key_fail(r, key, "leaves a layer without selected positions");
         }
         l->index_own = selects;
         l->index_shared = !selects;
@@ -681,12 +672,12 @@ static void read_index_layers(key_reader *r, const arch_row *arch, const model_h
 /* Whether a layer has attention, in an architecture where layers differ by period. */
 static bool attends_by_period(key_reader *r, const arch_row *arch, int layer) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, "attention.recurrent_layers", key);
+    const gguf_value *v = key_find(r, "attention.recurrent_layers", key);
     int64_t recurrent;
     if (v && v->type == GGUF_ARRAY && gguf_item_i64(v, (uint64_t)layer, &recurrent))
         return recurrent == 0;
-    int32_t interval = read_int(r, "full_attention_interval", 0, arch->attention_interval, 1,
-                                INT32_MAX);
+    int32_t interval = key_int(r, "full_attention_interval", 0, arch->attention_interval, 1,
+                               INT32_MAX);
     return (layer + 1) % interval == 0;
 }
 
@@ -717,27 +708,27 @@ static void check_heads(key_reader *r, int layer, const model_layer_hparams *l) 
         return;
     snprintf(problem, sizeof problem, "is %d in layer %d, which does not divide %d heads",
              l->n_head_kv, layer, l->n_head);
-    find_key(r, "attention.head_count_kv", key);
-    fail_key(r, key, problem);
+    key_find(r, "attention.head_count_kv", key);
+    key_fail(r, key, problem);
 }
 
 static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
                         model_layer_hparams *layers) {
-    int32_t n_expert = read_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
+    int32_t n_expert = key_int(r, "expert_count", 0, 0, 0, MODEL_MAX_EXPERTS);
     bool recurrent = arch->mixers & MIXER_RECURRENT;
     int32_t least = recurrent || arch->layers != LAYERS_ALIKE ? 0 : 1;
     hp->n_head = 0;
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams l = {0};
-        l.n_head = read_int(r, "attention.head_count", i, recurrent ? 0 : -1, least,
-                            MODEL_MAX_HEADS);
-        l.n_head_kv = read_int(r, "attention.head_count_kv", i, l.n_head, least, MODEL_MAX_HEADS);
+        l.n_head = key_int(r, "attention.head_count", i, recurrent ? 0 : -1, least,
+                           MODEL_MAX_HEADS);
+        l.n_head_kv = key_int(r, "attention.head_count_kv", i, l.n_head, least, MODEL_MAX_HEADS);
         if ((hp->n_latent > 0 || hp->joint_kv) && l.n_head_kv > 0) l.n_head_kv = 1;
-        l.n_ff = read_int(r, "feed_forward_length", i,
-                          !has_ffn(arch) ? 0
-                          : n_expert > 0 ? 1
-                                         : -1,
-                          least, MODEL_MAX_DIM);
+        l.n_ff = key_int(r, "feed_forward_length", i,
+                         !has_ffn(arch) ? 0
+                         : n_expert > 0 ? 1
+                                        : -1,
+                         least, MODEL_MAX_DIM);
         if (arch->ff_of_both) l.n_ff /= 2;
         set_parts(r, arch, i, &l);
         if (!(l.mixers & MIXER_ATTENTION)) l.n_head = l.n_head_kv = 0;
@@ -745,49 +736,47 @@ static void read_layers(key_reader *r, const arch_row *arch, model_hparams *hp,
         if (l.mixers & MIXER_ATTENTION) check_heads(r, i, &l);
         if (r->status == PI_OK && l.ffn && l.n_ff == 0 && n_expert == 0) {
             char key[KEY_TEXT];
-            find_key(r, "feed_forward_length", key);
-            fail_key(r, key, "is 0 in a layer with an FFN");
+            key_find(r, "feed_forward_length", key);
+            key_fail(r, key, "is 0 in a layer with an FFN");
         }
         if (l.n_head > hp->n_head) hp->n_head = l.n_head;
         if (layers) layers[i] = l;
     }
 }
 
-enum { MAX_TAPS = 64 };
-
 /* Mamba-1. Every channel is a head, or heads are as in Mamba-2 and the latent vector of time steps
  * has a fixed size (PLaMo-2). */
 static void read_scan(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
-    hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
-    hp->n_inner = hp->n_conv = read_int(r, "ssm.inner_size", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_state = read_int(r, "ssm.state_size", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_step_rank = read_int(r, "ssm.time_step_rank", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_taps = key_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
+    hp->n_inner = hp->n_conv = key_int(r, "ssm.inner_size", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_state = key_int(r, "ssm.state_size", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_step_rank = key_int(r, "ssm.time_step_rank", 0, -1, 1, MODEL_MAX_DIM);
     hp->n_ssm_head = hp->n_inner;
     hp->n_ssm_group = 1;
     if (arch->scan_heads) {
         hp->n_ssm_head = hp->n_step_rank;
         hp->n_step_rank = hp->n_embd / 16 > 64 ? hp->n_embd / 16 : 64;
-        read_int(r, "ssm.group_count", 0, 0, 0, 0);
+        key_int(r, "ssm.group_count", 0, 0, 0, 0);
         if (r->status == PI_OK && hp->n_inner % hp->n_ssm_head != 0) {
-            find_key(r, "ssm.time_step_rank", key);
-            fail_key(r, key, "does not divide ssm.inner_size");
+            key_find(r, "ssm.time_step_rank", key);
+            key_fail(r, key, "does not divide ssm.inner_size");
         }
     }
-    const gguf_value *v = find_key(r, "ssm.dt_b_c_rms", key);
+    const gguf_value *v = key_find(r, "ssm.dt_b_c_rms", key);
     bool own = arch_tensor_of(arch, ROLE_SSM_DT_NORM);
     if (v && !own && r->status == PI_OK && !gguf_as_bool(v, &hp->scan_norms))
-        fail_key(r, key, "is not a bool");
+        key_fail(r, key, "is not a bool");
 }
 
 /* Lightning attention has the heads of attention. */
 static void read_lightning(key_reader *r, model_hparams *hp) {
     char key[KEY_TEXT];
     int32_t n = hp->n_head ? hp->n_embd / hp->n_head : 0;
-    n = read_int(r, "attention.key_length", 0, n, 1, MODEL_MAX_HEAD_DIM);
+    n = key_int(r, "attention.key_length", 0, n, 1, MODEL_MAX_HEAD_DIM);
     if (r->status == PI_OK && (hp->n_head == 0 || hp->n_layer < 2)) {
-        find_key(r, "attention.head_count", key);
-        fail_key(r, key, "is 0 in all layers with attention");
+        key_find(r, "attention.head_count", key);
+        key_fail(r, key, "is 0 in all layers with attention");
     }
     hp->n_taps = 1;
     hp->n_state = n;
@@ -802,44 +791,44 @@ static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *h
     if (arch->mixers & MIXER_SCAN) read_scan(r, arch, hp);
     if (arch->mixers & MIXER_LIGHTNING) read_lightning(r, hp);
     if (arch->mixers & MIXER_CONV) {
-        hp->n_taps = read_int(r, "shortconv.l_cache", 0, -1, 2, MAX_TAPS);
+        hp->n_taps = key_int(r, "shortconv.l_cache", 0, -1, 2, MAX_TAPS);
         hp->n_conv = hp->n_embd;
     }
     if (arch->mixers & MIXER_KDA) {
-        int32_t n = read_int(r, "kda.head_dim", 0, -1, 1, MODEL_MAX_HEAD_DIM);
-        const gguf_value *v = find_key(r, "kda.safe_gate", key);
+        int32_t n = key_int(r, "kda.head_dim", 0, -1, 1, MODEL_MAX_HEAD_DIM);
+        const gguf_value *v = key_find(r, "kda.safe_gate", key);
         bool safe = false, known = v && gguf_as_bool(v, &safe) && !arch->decays_bounded;
         double least;
-        v = find_key(r, "kda.gate_lower_bound", key); /* minus infinity: no bound */
+        v = key_find(r, "kda.gate_lower_bound", key); /* minus infinity: no bound */
         bool bounded = v && !(gguf_as_f64(v, &least) && isinf(least));
         if (safe || (!known && bounded))
             hp->least_decay = read_float(r, "kda.gate_lower_bound", (double)NAN, -1e3, 0);
         if (r->status == PI_OK && safe && !(hp->least_decay < 0)) {
-            find_key(r, "kda.gate_lower_bound", key);
-            fail_key(r, key, "is not below 0");
+            key_find(r, "kda.gate_lower_bound", key);
+            key_fail(r, key, "is not below 0");
         }
-        hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
+        hp->n_taps = key_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
         hp->n_state = n;
         hp->n_ssm_head = hp->n_ssm_group = hp->n_head;
         hp->n_inner = hp->n_head * n;
         hp->n_conv = 3 * hp->n_inner;
     }
     if (!(arch->mixers & (MIXER_SSM | MIXER_DELTA))) return;
-    hp->n_taps = read_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
-    hp->n_inner = read_int(r, "ssm.inner_size", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_state = read_int(r, "ssm.state_size", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_ssm_head = read_int(r, "ssm.time_step_rank", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_ssm_group = read_int(r, "ssm.group_count", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_taps = key_int(r, "ssm.conv_kernel", 0, -1, 2, MAX_TAPS);
+    hp->n_inner = key_int(r, "ssm.inner_size", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_state = key_int(r, "ssm.state_size", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_ssm_head = key_int(r, "ssm.time_step_rank", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_ssm_group = key_int(r, "ssm.group_count", 0, -1, 1, MODEL_MAX_DIM);
     if (r->status != PI_OK) return;
     if (hp->n_inner % hp->n_ssm_head != 0) {
-        find_key(r, "ssm.time_step_rank", key);
-        fail_key(r, key, "does not divide ssm.inner_size");
+        key_find(r, "ssm.time_step_rank", key);
+        key_fail(r, key, "does not divide ssm.inner_size");
     } else if (hp->n_ssm_head % hp->n_ssm_group != 0) {
-        find_key(r, "ssm.group_count", key);
-        fail_key(r, key, "does not divide ssm.time_step_rank");
+        key_find(r, "ssm.group_count", key);
+        key_fail(r, key, "does not divide ssm.time_step_rank");
     } else if (hp->n_state > (INT32_MAX - hp->n_inner) / 2 / hp->n_ssm_group) {
-        find_key(r, "ssm.state_size", key);
-        fail_key(r, key, "is too large");
+        key_find(r, "ssm.state_size", key);
+        key_fail(r, key, "is too large");
     } else {
         hp->n_conv = hp->n_inner + 2 * hp->n_ssm_group * hp->n_state;
     }
@@ -849,17 +838,17 @@ static void read_recurrent(key_reader *r, const arch_row *arch, model_hparams *h
 static void read_parallel(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->parallel = arch->parallel;
-    const gguf_value *v = arch->parallel_by_key ? find_key(r, "use_parallel_residual", key) : NULL;
+    const gguf_value *v = arch->parallel_by_key ? key_find(r, "use_parallel_residual", key) : NULL;
     if (v && r->status == PI_OK && !gguf_as_bool(v, &hp->parallel))
-        fail_key(r, key, "is not a bool");
+        key_fail(r, key, "is not a bool");
 }
 
 /* Looped models run all layers several times. */
 static void check_loops(key_reader *r) {
     char key[KEY_TEXT];
-    int32_t n = read_int(r, "num_loops", 0, 1, 1, INT32_MAX);
+    int32_t n = key_int(r, "num_loops", 0, 1, 1, INT32_MAX);
     if (r->status != PI_OK || n == 1) return;
-    find_key(r, "num_loops", key);
+    key_find(r, "num_loops", key);
     r->status = error_set(r->err, PI_ERR_UNSUPPORTED,
                           "not supported: %s: key %s is %d: layers that run several times",
                           gguf_path(r->file), key, n);
@@ -869,7 +858,7 @@ static void check_loops(key_reader *r) {
 static void read_causal(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     bool causal = !arch->encoder;
-    const gguf_value *v = find_key(r, "attention.causal", key);
+    const gguf_value *v = key_find(r, "attention.causal", key);
     if (v) gguf_as_bool(v, &causal);
     hp->bidirectional = !causal;
     if (r->status == PI_OK && !causal && !arch->encoder)
@@ -880,7 +869,7 @@ static void read_causal(key_reader *r, const arch_row *arch, model_hparams *hp) 
 
 static void read_pooling(key_reader *r, model_hparams *hp) {
     char key[KEY_TEXT];
-    const gguf_value *v = find_key(r, "pooling_type", key);
+    const gguf_value *v = key_find(r, "pooling_type", key);
     int64_t pooling = -1; /* in unsigned files UINT32_MAX */
     if (v) gguf_as_i64(v, &pooling);
     hp->pooling = pooling >= 0 && pooling < MODEL_POOLINGS ? (model_pooling)pooling
@@ -918,15 +907,15 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
                              model_hparams *hp, model_layer_hparams *layers, pi_error *err) {
     key_reader r = {.file = f, .arch = arch->name, .err = err, .status = PI_OK};
     *hp = (model_hparams){0};
-    hp->n_layer = read_int(&r, "block_count", 0, -1, 1, MODEL_MAX_LAYERS);
-    hp->n_draft_layer = read_int(&r, "nextn_predict_layers", 0, 0, 0, hp->n_layer - 1);
+    hp->n_layer = key_int(&r, "block_count", 0, -1, 1, MODEL_MAX_LAYERS);
+    hp->n_draft_layer = key_int(&r, "nextn_predict_layers", 0, 0, 0, hp->n_layer - 1);
     if (!has_draft_layers(f, arch, hp)) hp->n_draft_layer = 0;
     r.end = hp->n_layer - hp->n_draft_layer;
     if (!drafts) hp->n_layer = r.end;
-    hp->n_embd = read_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
-    hp->n_ctx_train = read_int(&r, "context_length", 0, -1, 1, INT32_MAX);
+    hp->n_embd = key_int(&r, "embedding_length", 0, -1, 1, MODEL_MAX_DIM);
+    hp->n_ctx_train = key_int(&r, "context_length", 0, -1, 1, INT32_MAX);
     if (arch_tensor_of(arch, ROLE_LAYER_EMBD))
-        hp->n_embd_layer = read_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
+        hp->n_embd_layer = key_int(&r, "embedding_length_per_layer_input", 0, 0, 0, MODEL_MAX_DIM);
     read_causal(&r, arch, hp);
     read_pooling(&r, hp);
     check_loops(&r);
@@ -946,7 +935,7 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
     const char *eps_key = hp->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                                : "attention.layer_norm_epsilon";
     char key[KEY_TEXT];
-    if (!find_key(&r, eps_key, key) && find_key(&r, "attention.layer_norm_epsilon", key))
+    if (!key_find(&r, eps_key, key) && key_find(&r, "attention.layer_norm_epsilon", key))
         eps_key = "attention.layer_norm_epsilon"; /* in files of nemotron_h */
     double eps = arch->default_norm_eps > 0 ? (double)arch->default_norm_eps : (double)NAN;
     hp->norm_eps = read_float(&r, eps_key, eps, -1e-30, 1);
@@ -983,6 +972,8 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
     if (layers) read_clamps(&r, arch, hp, layers);
     if (layers) read_index_layers(&r, arch, hp, layers);
     if (layers) read_ratios(&r, hp, layers);
+    if (layers) hparams_read_pools(&r, arch, hp, layers);
+    if (layers) hparams_read_ngrams(&r, arch, hp, layers);
     if (layers) check_indexer(&r, hp, layers);
     read_activation(&r, arch, hp);
     return r.status;

@@ -4,7 +4,7 @@
 #ifndef ENGINE_PLAN_SUPPORT_H
 #define ENGINE_PLAN_SUPPORT_H
 
-#include "gpu_ops.h"
+#include "gpu_support.h"
 #include "plan.h"
 
 /* The first feature that a backend lacks for a part: an operation, optionally for weights of a
@@ -15,6 +15,7 @@ typedef struct plan_lack {
     bool shape;
     bool encoder;    /* the whole model is an encoder */
     bool compressed; /* attention with compressed keys */
+    bool ngrams;     /* embeddings of n-grams */
 } plan_lack;
 
 typedef enum plan_layer_part { PLAN_PART_PRIMARY, PLAN_PART_NEURONS, PLAN_PARTS } plan_layer_part;

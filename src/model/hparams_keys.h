@@ -1,0 +1,36 @@
+/* hparams_keys.h: reading hyperparameters from a file's keys. */
+#ifndef MODEL_HPARAMS_KEYS_H
+#define MODEL_HPARAMS_KEYS_H
+
+#include "model.h"
+
+/* The file to read and the first error; after an error all readers do nothing. */
+typedef struct key_reader {
+    const gguf_file *file;
+    const char *arch;
+    pi_error *err;
+    pi_status status;
+    int32_t end; /* of the model's layers; later ones draft */
+} key_reader;
+
+enum { KEY_TEXT = 128, MAX_TAPS = 64 };
+
+/* The key "ARCH.suffix", whose name goes to `key`, or NULL. */
+const gguf_value *key_find(const key_reader *r, const char *suffix, char key[KEY_TEXT]);
+/* Sets the reader's error. */
+void key_fail(key_reader *r, const char *key, const char *problem);
+/* Reads an integer in [min, max]; a negative `fallback` makes the key required. `index` selects an
+ * item of a per-layer array. */
+int32_t key_int(key_reader *r, const char *suffix, int index, int32_t fallback, int32_t min,
+                int32_t max);
+
+/* Reads the number of positions per index key (hparams_ngram.c); 0: the layer attends to all
+ * positions. */
+void hparams_read_pools(key_reader *r, const arch_row *arch, model_hparams *hp,
+                        model_layer_hparams *layers);
+/* Reads the keys of embeddings of n-grams (hparams_ngram.c). One layer may have them: there is one
+ * table. */
+void hparams_read_ngrams(key_reader *r, const arch_row *arch, model_hparams *hp,
+                         model_layer_hparams *layers);
+
+#endif
