@@ -213,6 +213,8 @@ static void layout_all(engine_context *c, scratch_layout *cv) {
     c->cpu.ubatch.tokens = scratch_take(cv, n_batch, sizeof(int32_t));
     c->cpu.ubatch.out_rows = scratch_take(cv, n_batch, sizeof(int32_t));
     c->cpu.ubatch.hidden_rows = scratch_take(cv, n_batch, sizeof(int32_t));
+    c->cpu.ubatch.ngrams = scratch_take(cv, n_batch * (size_t)c->cpu.model->hp.ngrams.n_rows,
+                                        sizeof(int32_t));
     c->cpu.ubatch.positions = scratch_take(cv, n_batch, sizeof(int64_t));
     c->cpu.ubatch.items = scratch_take(cv, n_batch, sizeof(ubatch_item));
     c->cpu.ubatch.item_of_row = scratch_take(cv, n_batch, sizeof(ubatch_item *));

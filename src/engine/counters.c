@@ -28,7 +28,8 @@ void context_count(engine_context *c) {
     if (c->cpu.ubatch.n_out == 0) n->weight_bytes -= p->head_bytes;
     const model_tensor *t = c->cpu.model->t;
     n->weight_bytes += (uint64_t)c->cpu.ubatch.n_tokens *
-                       (t[ROLE_TOKEN_EMBD].row_bytes + t[ROLE_LAYER_EMBD].row_bytes);
+                       (t[ROLE_TOKEN_EMBD].row_bytes + t[ROLE_LAYER_EMBD].row_bytes +
+                        (uint64_t)c->cpu.model->hp.ngrams.n_rows * t[ROLE_NGRAM_EMBD].row_bytes);
     n->ffn_bytes += p->fixed_ffn_bytes;
     n->ffn_total_bytes += p->ffn_bytes;
     for (int i = 0; i < c->cpu.ubatch.nth; i++) {

@@ -174,9 +174,10 @@ void forward_begin(engine_context *c, int first_step, int end_step) {
     /* The CPU waits for the GPU as long as the GPU's kernels run; in prefill that is long enough to
      * sleep. */
     pool_stay_awake(c->cpu.pool, c->gpu.n_gpus > 0 && c->cpu.ubatch.form != FORM_MANY);
+    if (c->cpu.plan->ngrams.conv.n_taps > 0) cpu_exec_find_ngrams(&c->cpu);
     if (c->cpu.paging)
         paging_begin(c->cpu.paging, c->cpu.ubatch.form == FORM_MANY, c->cpu.ubatch.tokens,
-                     c->cpu.ubatch.n_tokens, context_place_rows(c));
+                     c->cpu.ubatch.ngrams, c->cpu.ubatch.n_tokens, context_place_rows(c));
     atomic_store(&c->stop, false);
     atomic_store(&c->cpu.gpu_lost, false);
     atomic_store(&c->cpu.bad_step, INT_MAX);

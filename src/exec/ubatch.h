@@ -36,9 +36,10 @@ typedef struct engine_ubatch {
     int nth;                  /* threads */
     form_pace *pace;          /* learns how long the ubatch took; NULL: none */
 
-    int32_t *tokens, *out_rows;        /* [n_batch]; out_rows: rows of X whose logits are wanted */
-    int32_t *hidden_rows;              /* [n_batch] rows of X whose hidden states are wanted */
-    int64_t *positions;                /* [n_batch] */
+    int32_t *tokens, *out_rows; /* [n_batch]; out_rows: rows of X whose logits are wanted */
+    int32_t *hidden_rows;       /* [n_batch] rows of X whose hidden states are wanted */
+    int32_t *ngrams;            /* [n_batch][n_rows] rows of the tokens' n-grams (model_ngrams) */
+    int64_t *positions;         /* [n_batch] */
     ubatch_item *items, **item_of_row; /* [n_batch] */
     /* Results, in the order of the wanted rows of a call. */
     float *logits; /* [n_logits][n_vocab]: BUF_LOGITS */

@@ -27,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpu_ops.h"
+#include "gpu_support.h"
 #include "powerinfer_status.h"
 
 #ifdef __cplusplus

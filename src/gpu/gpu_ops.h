@@ -320,6 +320,23 @@ typedef struct gpu_latent_store {
     float *out; /* [n_cols][ld_out]: heads of kv.head_dim; writes their first n_rot elements */
 } gpu_latent_store;
 
+/* Compressed keys: a row of the cache for `ratio` positions. A key is the mean of its positions' x,
+ * normed and rotated by its first position; it is stored in row p / ratio of the cache when it is
+ * complete, and its mean replaces the column's x. A session's columns come in order. */
+typedef struct gpu_compress {
+    float *x; /* [n_cols][ldx] */
+    int64_t ldx;
+    const float *norm;                     /* [dim] */
+    const float *inv_freq, *inv_freq_long; /* as in gpu_rope_angles */
+    int64_t long_from;
+    float scale, eps;
+    int32_t ratio, dim, n_rot, rot_at, n_cols;
+    bool neox;
+    int64_t at; /* in a state: [3][dim]: unused, positions of the incomplete key, sum of their x */
+    const gpu_column *cols;
+    gpu_kv_layout kv; /* the rows: k_offset, k_row, type_k, k_hadamard */
+} gpu_compress;
+
 /* Sparse attention: a column at position p attends to `top` of its p / size + 1 blocks of
  * positions, or to all when there are fewer. kv + n_ctx * offset holds scores, float
  * [n_heads][n_blocks] per column of a session, n_blocks for n_ctx positions. A score of
@@ -327,25 +344,28 @@ typedef struct gpu_latent_store {
  * after the scores of a column come the attended positions, ascending, int32 [n_list]. */
 typedef struct gpu_sparse {
     int32_t size, top, n_heads; /* size: positions per block; 0: attend to all positions */
-    int32_t n_list;             /* MLA: top; 0: there are no lists */
+    int32_t n_list;             /* find_blocks with `sums`: top; 0: there are no lists */
     size_t offset;              /* a multiple of 4 */
 } gpu_sparse;
 #define GPU_LEFT_OUT (-INFINITY)
 
 /* Selects the blocks of each head with the highest maximum of q . key over their positions; the
- * last `local` blocks are always selected. With `weights` (DSA) it selects positions, for MLA: a
- * score is the sum over n_queries queries of weight * max(0, q . key). Layout of the index keys:
- * kv.k_offset, k_row, type_k, head_dim; one head. */
+ * last `local` blocks are always selected. With `sums` (DSA) it selects positions for all heads: a
+ * score is the sum over n_queries queries of weight * max(0, q . key). With `ratio` > 0 a key and
+ * its score belong to `ratio` positions; those after the last complete key are always selected.
+ * Layout of the index keys: kv.k_offset, k_row, type_k, head_dim; one head. */
 typedef struct gpu_find_blocks {
     const float *q; /* [n_cols][ldq] heads of head_dim */
     int64_t ldq;
-    const float *weights; /* [n_cols][ldw] of n_queries; NULL: none */
+    bool sums;
+    int32_t ratio;        /* with `sums`; 0: a key for each position */
+    const float *weights; /* with `sums`: [n_cols][ldw] of n_queries; NULL: 1 */
     int64_t ldw;
     const gpu_column *cols;
     gpu_kv_layout kv;
     gpu_sparse blocks;
     int32_t local, n_cols;
-    int32_t n_queries; /* with `weights`; otherwise blocks.n_heads */
+    int32_t n_queries; /* with `sums`; otherwise blocks.n_heads */
     int32_t n_parts;   /* thread blocks that score a column's blocks in parallel, any number */
 } gpu_find_blocks;
 
@@ -639,6 +659,14 @@ typedef struct gpu_hyper {
     float *streams, *x;
 } gpu_hyper;
 
+/* Gated hyper-connections: x = mean over k of y_k * sigmoid(gate_k), vectors as in gpu_hyper. */
+typedef struct gpu_hyper_mean {
+    const float *y, *gate; /* [n_cols][ldy, ldg] */
+    int64_t ldy, ldg, ldx, n;
+    int32_t n_stream, n_cols;
+    float *x; /* [n_cols][ldx] */
+} gpu_hyper_mean;
+
 /* Attention over earlier residuals. Streams are contiguous vectors of n elements per column; with
  * s_k for k = 0 .. n_past and p = softmax of (score . s_k / rms(s_k)):
  *     x = sum of p_k s_k, and with `begins` then s_(n_past + 1) = s_0,
@@ -921,6 +949,7 @@ typedef struct gpu_stamp {
     OP(rope_store, ROPE_STORE, gpu_rope_store)                                                     \
     OP(heads, HEADS, gpu_heads)                                                                    \
     OP(latent_store, LATENT_STORE, gpu_latent_store)                                               \
+    OP(compress, COMPRESS, gpu_compress)                                                           \
     OP(find_blocks, FIND_BLOCKS, gpu_find_blocks)                                                  \
     OP(attention, ATTENTION, gpu_attention)                                                        \
     OP(conv, CONV, gpu_conv)                                                                       \
@@ -936,6 +965,7 @@ typedef struct gpu_stamp {
     OP(mix, MIX, gpu_mix)                                                                          \
     OP(merge, MERGE, gpu_merge)                                                                    \
     OP(hyper, HYPER, gpu_hyper)                                                                    \
+    OP(hyper_mean, HYPER_MEAN, gpu_hyper_mean)                                                     \
     OP(past, PAST, gpu_past)                                                                       \
     OP(softcap, SOFTCAP, gpu_softcap)                                                              \
     OP(route, ROUTE, gpu_route)                                                                    \
@@ -963,32 +993,6 @@ typedef struct gpu_ops {
 #undef GPU_OP_MEMBER
 #undef GPU_OP_MEMBER_N
 } gpu_ops;
-
-/* ---- what is supported ---------------------------------------------------------------------- */
-
-/* Sizes of a layer that kernels limit. 0: the layer has no such part. */
-typedef struct gpu_shape {
-    int32_t head_dim, v_dim; /* of a cached key and value; MLA: of the cache row */
-    bool latent;             /* MLA */
-    bool alibi;              /* attention with slopes */
-    int32_t index_dim;       /* sparse attention: elements of an index query */
-    int32_t n_taps, n_state; /* recurrent layers */
-    int32_t n_embd, n_stream;
-    int32_t n_expert, n_ff_expert;
-    int32_t n_rank; /* of a predictor */
-} gpu_shape;
-
-/* For operations without weights. */
-#define GPU_NO_TYPE QUANT_TYPE_COUNT
-
-/* Whether a backend has the operation for weights of this type in layers of this shape. shape NULL:
- * for some shape. */
-typedef bool gpu_supports(gpu_op op, quant_type type, const gpu_shape *shape);
-
-/* What the kernels in src/gpu/cuda support: gpu_supports of cuda, hip and sim. */
-bool gpu_kernels_support(gpu_op op, quant_type type, const gpu_shape *shape);
-/* "rope_store" */
-const char *gpu_op_name(gpu_op op);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /* gpu_support.c: what the kernels of src/gpu/cuda support. All backends built from these kernels
  * link this file, and so does the library, which also plans without a device. */
-#include "gpu_ops.h"
+#include "gpu_support.h"
 
 enum {
     HEAD_UNIT = 8,    /* elements of a head that a thread loads at a time */
@@ -26,6 +26,8 @@ static bool fits(gpu_op op, const gpu_shape *s) {
                                     : s->alibi         ? GPU_MAX_ALIBI
                                                        : GPU_MAX_HEAD) &&
                s->v_dim % HEAD_UNIT == 0;
+    case GPU_OP_COMPRESS:
+        return is_head(s->index_dim, GPU_MAX_HEAD);
     case GPU_OP_FIND_BLOCKS:
         return is_head(s->index_dim, GPU_MAX_SPARSE);
     case GPU_OP_CONV:
@@ -36,6 +38,7 @@ static bool fits(gpu_op op, const gpu_shape *s) {
     case GPU_OP_MERGE:
         return s->n_embd % STREAM_UNIT == 0 && s->n_stream <= GPU_MAX_STREAMS;
     case GPU_OP_HYPER:
+    case GPU_OP_HYPER_MEAN:
         return s->n_stream <= GPU_MAX_STREAMS;
     case GPU_OP_PAST:
         return s->n_stream <= GPU_MAX_PASTS;

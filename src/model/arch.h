@@ -55,6 +55,25 @@ typedef enum tensor_role {
     ROLE_HYPER_FFN,
     ROLE_HYPER_FFN_BASE,
     ROLE_HYPER_FFN_SCALE,
+    /* Gated hyper-connections (Qwen4): a block reads the mean of the normed streams, each element
+     * with a gate. A low-rank projection of all normed streams gives the gates. */
+    ROLE_HYPER_ATTN_NORM,
+    ROLE_HYPER_ATTN_DOWN,
+    ROLE_HYPER_ATTN_UP,
+    ROLE_HYPER_ATTN_INJECT, /* weights of the block's result */
+    ROLE_HYPER_FFN_NORM,
+    ROLE_HYPER_FFN_DOWN,
+    ROLE_HYPER_FFN_UP,
+    ROLE_HYPER_FFN_INJECT,
+    /* Embeddings of n-grams (Qwen4): hashes of a token and those before it select rows of a table.
+     * The layer adds a gated projection of these rows to all streams, and a convolution of it. */
+    ROLE_NGRAM_EMBD, /* the table */
+    ROLE_NGRAM_KEY,
+    ROLE_NGRAM_VALUE,
+    ROLE_NGRAM_KEY_NORM,
+    ROLE_NGRAM_QUERY_NORM, /* of the streams; their products with the keys give the gates */
+    ROLE_NGRAM_CONV_NORM,  /* of the convolution's input */
+    ROLE_NGRAM_CONV,
     /* Attention over earlier residuals (Kimi K3): the residual stream begins anew every few layers,
      * and a block reads a weighted sum of its present value and of those kept before. The weight
      * depends on a score, the product of a value's norm with one of these vectors. */
@@ -261,6 +280,9 @@ typedef enum tensor_role {
     ROLE_HYPER_HEAD,  /* hyper-connections: of the sum that the output norm reads */
     ROLE_HYPER_HEAD_BASE,
     ROLE_HYPER_HEAD_SCALE,
+    ROLE_HYPER_HEAD_NORM, /* gated hyper-connections */
+    ROLE_HYPER_HEAD_DOWN,
+    ROLE_HYPER_HEAD_UP,
     ROLE_PAST_HEAD,     /* attention over earlier residuals: of what the output norm reads */
     ROLE_STREAM_UNEMBD, /* projects the other streams back before they are merged */
     ROLE_OUTPUT_NORM,
@@ -345,6 +367,10 @@ typedef enum arch_dim {
     DIM_THREE,          /* 3 */
     DIM_HYPER,          /* (2 + DIM_STREAMS) * DIM_STREAMS */
     DIM_STREAMS_2,      /* DIM_STREAMS squared */
+    DIM_HYPER_RANK,     /* rank of the gates of hyper-connections */
+    DIM_NGRAM_EMBD,     /* elements of a row of ROLE_NGRAM_EMBD */
+    DIM_NGRAM_ROWS,     /* its rows: from the file */
+    DIM_NGRAM_TAPS,     /* taps of ROLE_NGRAM_CONV */
     DIM_LAUREL,         /* rank of the LAuReL branch: from the file */
     DIM_INDEX,          /* elements of an indexer head */
     DIM_INDEX_Q,        /* elements of all indexer heads */
@@ -387,7 +413,7 @@ typedef struct arch_sizes {
     int64_t n_expert_embd; /* 0: n_embd */
     int64_t n_expert, n_ff_expert, n_ff_shared, n_adjugate, n_ff_adjugate;
     int64_t n_layer, n_embd_layer;
-    int64_t n_stream, n_laurel;
+    int64_t n_stream, n_laurel, n_hyper_rank, n_embd_ngram, n_ngram_taps;
     int64_t n_index_head, index_dim;
     int64_t ratio, n_parts; /* compressed keys: positions per key, 2 where keys overlap */
     int64_t n_out_group, n_out_rank, n_expert_used;
@@ -417,7 +443,8 @@ enum {
     TENSOR_IF_FITS = 65536, /* in files where the shape is another, the name is of another role */
     TENSOR_COMPRESSED = 262144, /* only in layers with compressed keys */
     TENSOR_FOURTH = 1048576,    /* dims[1] is the file's fourth dimension; the others are 1 */
-    TENSOR_STACKED = 524288,    /* files may store the matrices stacked as one */
+    TENSOR_STACKED = 524288,    /* files may store the matrices, or rows, stacked as one */
+    TENSOR_NGRAMS = 2097152,    /* only in layers, and models, with embeddings of n-grams */
     TENSOR_SPARSE = 512         /* written by `prepare` or part of a PWRI file: a predictor, a
                                    measurement, or another form of a matrix of the network */
 };
@@ -564,6 +591,7 @@ typedef struct arch_row {
     bool groups_alternate;  /* group g has heads g, g + n_group, g + 2 n_group, ... (MIXER_DELTA);
                                otherwise adjacent heads */
     bool ssm_unscaled;      /* "NAME.scale" of recurrent mixers is not applied, as in llama.cpp */
+    bool delta_sigmoid;     /* the gate of the result is a sigmoid, not SiLU (MIXER_DELTA) */
     uint32_t has;           /* ARCH_* */
     expert_gating gating;   /* unless expert_gating_func is present */
     float shared_scale;     /* multiplies the sum of the experts and the shared expert; 0: 1 */
@@ -575,6 +603,8 @@ typedef struct arch_row {
     bool index_norm_as_all; /* DSA: the norm of index keys has the epsilon of the other norms */
     bool yarn_unscaled;     /* YaRN's factor does not multiply the scores (MLA), or rotated vectors
                                (compressed keys) */
+    bool index_pools;       /* an index key is the mean of attention.compress_ratios positions; all
+                               index queries together select positions (Qwen4) */
     bool index_by_layer;    /* DSA: layers with 0 in attention.indexer.types attend to the positions
                                that the last earlier layer with 1 selected */
     int index_period_ctx;   /* without that key, in models with at least this context, layers 0, 1,

@@ -114,6 +114,10 @@ static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_ssm_group * s->n_state;
     case DIM_FIVE:
         return 5;
+    case DIM_NGRAM_EMBD:
+        return s->n_embd_ngram;
+    case DIM_NGRAM_TAPS:
+        return s->n_ngram_taps;
     default:
         return 1;
     }
@@ -193,6 +197,7 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_bundle;
     case DIM_TYPES:
     case DIM_OPEN:
+    case DIM_NGRAM_ROWS:
         return 0; /* from the file */
     case DIM_2Q:
         return 2 * s->n_head * s->head_dim;
@@ -224,6 +229,8 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_out_group * s->n_out_rank;
     case DIM_EXPERTS_USED:
         return s->n_expert_used;
+    case DIM_HYPER_RANK:
+        return s->n_hyper_rank;
     case DIM_STREAMS_1:
         return s->n_stream - 1;
     case DIM_STREAMS_2:
@@ -286,6 +293,24 @@ static const char *const role_names[ROLE_COUNT] = {
     [ROLE_HYPER_FFN] = "hc_ffn_fn",
     [ROLE_HYPER_FFN_BASE] = "hc_ffn_base",
     [ROLE_HYPER_FFN_SCALE] = "hc_ffn_scale",
+    [ROLE_HYPER_ATTN_NORM] = "hc_attn_norm",
+    [ROLE_HYPER_ATTN_DOWN] = "hc_attn_down",
+    [ROLE_HYPER_ATTN_UP] = "hc_attn_up",
+    [ROLE_HYPER_ATTN_INJECT] = "hc_attn_inject",
+    [ROLE_HYPER_FFN_NORM] = "hc_ffn_norm",
+    [ROLE_HYPER_FFN_DOWN] = "hc_ffn_down",
+    [ROLE_HYPER_FFN_UP] = "hc_ffn_up",
+    [ROLE_HYPER_FFN_INJECT] = "hc_ffn_inject",
+    [ROLE_HYPER_HEAD_NORM] = "output_hc_norm",
+    [ROLE_HYPER_HEAD_DOWN] = "output_hc_down",
+    [ROLE_HYPER_HEAD_UP] = "output_hc_up",
+    [ROLE_NGRAM_EMBD] = "ngram_embd",
+    [ROLE_NGRAM_KEY] = "ple_key",
+    [ROLE_NGRAM_VALUE] = "ple_value",
+    [ROLE_NGRAM_KEY_NORM] = "ple_norm_key",
+    [ROLE_NGRAM_QUERY_NORM] = "ple_norm_query",
+    [ROLE_NGRAM_CONV_NORM] = "ple_norm_conv",
+    [ROLE_NGRAM_CONV] = "ple_conv1d",
     [ROLE_HYPER_HEAD] = "output_hc_fn",
     [ROLE_HYPER_HEAD_BASE] = "output_hc_base",
     [ROLE_HYPER_HEAD_SCALE] = "output_hc_scale",

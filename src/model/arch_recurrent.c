@@ -72,17 +72,18 @@
         PLAIN_MATRIX(ROLE_SSM_ALPHA, "ssm_f_a", DIM_EMBD, DIM_SSM_INNER, 0)
 
 /* Every head of Q is followed by a gate. */
-#define GATED_PROJECTIONS                                                                          \
+#define GATED_PROJECTIONS_OF(bias_flags)                                                           \
     LAYER_MATRIX(ROLE_ATTN_Q, "attn_q", "self_attn.q_proj", DIM_EMBD, DIM_2Q, 0),                  \
         LAYER_MATRIX(ROLE_ATTN_K, "attn_k", "self_attn.k_proj", DIM_EMBD, DIM_KV, 0),              \
         LAYER_MATRIX(ROLE_ATTN_V, "attn_v", "self_attn.v_proj", DIM_EMBD, DIM_KV, 0),              \
         LAYER_VECTOR(ROLE_ATTN_Q_BIAS, "attn_q.bias", "self_attn.q_proj.bias", DIM_2Q,             \
-                     TENSOR_OPTIONAL),                                                             \
+                     TENSOR_OPTIONAL | (bias_flags)),                                              \
         LAYER_VECTOR(ROLE_ATTN_K_BIAS, "attn_k.bias", "self_attn.k_proj.bias", DIM_KV,             \
-                     TENSOR_OPTIONAL),                                                             \
+                     TENSOR_OPTIONAL | (bias_flags)),                                              \
         LAYER_VECTOR(ROLE_ATTN_V_BIAS, "attn_v.bias", "self_attn.v_proj.bias", DIM_KV,             \
-                     TENSOR_OPTIONAL),                                                             \
+                     TENSOR_OPTIONAL | (bias_flags)),                                              \
         LAYER_MATRIX(ROLE_ATTN_OUT, "attn_output", "self_attn.o_proj", DIM_Q, DIM_EMBD, 0)
+#define GATED_PROJECTIONS GATED_PROJECTIONS_OF(0)
 
 static const arch_tensor lfm2_tensors[] = {
     {ROLE_TOKEN_EMBD, "token_embd.weight", "model.embed_tokens.weight", {DIM_EMBD, DIM_VOCAB}, 0},
@@ -394,6 +395,68 @@ static const arch_tensor rwkv6qwen2_tensors[] = {
     GATED_FFN,
 };
 
+/* Weights of all streams, one after the other; older files have them as one row. */
+#define STREAM_VECTOR(role, name, flags)                                                           \
+    {                                                                                              \
+        role, "blk.%d." name ".weight", NULL, {DIM_EMBD, DIM_STREAMS},                             \
+            TENSOR_PER_LAYER | TENSOR_F32 | TENSOR_STACKED | (flags)                               \
+    }
+#define GATED_HYPER(role, name)                                                                    \
+    STREAM_VECTOR(role##_NORM, name "_norm", 0),                                                   \
+        PLAIN_MATRIX(role##_DOWN, name "_down", DIM_STREAM_EMBD, DIM_HYPER_RANK, TENSOR_UNSCALED), \
+        PLAIN_MATRIX(role##_UP, name "_up", DIM_HYPER_RANK, DIM_STREAM_EMBD, TENSOR_UNSCALED),     \
+        PLAIN_MATRIX(role##_INJECT, name "_inject", DIM_STREAM_EMBD, DIM_STREAMS, TENSOR_UNSCALED)
+#define NGRAMS                                                                                     \
+    {ROLE_NGRAM_EMBD,                                                                              \
+     "per_layer_token_embd.weight",                                                                \
+     NULL,                                                                                         \
+     {DIM_NGRAM_EMBD, DIM_NGRAM_ROWS},                                                             \
+     TENSOR_NGRAMS | TENSOR_UNSCALED},                                                             \
+        PLAIN_MATRIX(ROLE_NGRAM_KEY, "ple_key", DIM_EMBD, DIM_STREAM_EMBD,                         \
+                     TENSOR_NGRAMS | TENSOR_UNSCALED),                                             \
+        PLAIN_MATRIX(ROLE_NGRAM_VALUE, "ple_value", DIM_EMBD, DIM_EMBD,                            \
+                     TENSOR_NGRAMS | TENSOR_UNSCALED),                                             \
+        STREAM_VECTOR(ROLE_NGRAM_KEY_NORM, "ple_norm_key", TENSOR_NGRAMS),                         \
+        STREAM_VECTOR(ROLE_NGRAM_QUERY_NORM, "ple_norm_query", TENSOR_NGRAMS),                     \
+        STREAM_VECTOR(ROLE_NGRAM_CONV_NORM, "ple_norm_conv", TENSOR_NGRAMS), {                     \
+        ROLE_NGRAM_CONV, "blk.%d.ple_conv1d.weight", NULL, {DIM_NGRAM_TAPS, DIM_STREAM_EMBD},      \
+            TENSOR_PER_LAYER | TENSOR_F32 | TENSOR_NGRAMS                                          \
+    }
+static const arch_tensor qwen4exp_tensors[] = {
+    {ROLE_TOKEN_EMBD, "token_embd.weight", NULL, {DIM_EMBD, DIM_VOCAB}, 0},
+    {ROLE_OUTPUT, "output.weight", NULL, {DIM_EMBD, DIM_VOCAB}, TENSOR_OPTIONAL},
+    OUTPUT_SKETCH,
+    {ROLE_HYPER_HEAD_NORM,
+     "output_hc_norm.weight",
+     NULL,
+     {DIM_EMBD, DIM_STREAMS},
+     TENSOR_F32 | TENSOR_STACKED},
+    {ROLE_HYPER_HEAD_DOWN,
+     "output_hc_down.weight",
+     NULL,
+     {DIM_STREAM_EMBD, DIM_HYPER_RANK},
+     TENSOR_UNSCALED},
+    {ROLE_HYPER_HEAD_UP,
+     "output_hc_up.weight",
+     NULL,
+     {DIM_HYPER_RANK, DIM_STREAM_EMBD},
+     TENSOR_UNSCALED},
+    GATED_HYPER(ROLE_HYPER_ATTN, "hc_attn"),
+    GATED_HYPER(ROLE_HYPER_FFN, "hc_ffn"),
+    NGRAMS,
+    HEAD_NORMS(0),
+    GATED_PROJECTIONS_OF(TENSOR_UNUSED),
+    DELTA_SEPARATE,
+    PLAIN_MATRIX(ROLE_INDEX_Q, "indexer.q_proj", DIM_EMBD, DIM_INDEX_Q,
+                 TENSOR_OWN_INDEX | TENSOR_UNSCALED),
+    PLAIN_MATRIX(ROLE_INDEX_K, "indexer.k_proj", DIM_EMBD, DIM_INDEX,
+                 TENSOR_OWN_INDEX | TENSOR_UNSCALED),
+    PLAIN_VECTOR(ROLE_INDEX_Q_NORM, "indexer.q_norm.weight", DIM_INDEX, TENSOR_OWN_INDEX),
+    PLAIN_VECTOR(ROLE_INDEX_K_NORM, "indexer.k_norm.weight", DIM_INDEX, TENSOR_OWN_INDEX),
+    EXPERTS,
+    SHARED_EXPERT,
+};
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const arch_row rows[] = {
@@ -464,6 +527,11 @@ static const arch_row rows[] = {
      .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .attention_interval = 4,
      .gated_queries = true, .groups_alternate = true, .gating = GATING_SOFTMAX,
      .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS, TENSORS(qwen35_tensors)},
+    {GGUF_ROW("qwen4exp", RMS, NEOX, SILU), .axes = AXES_INTERLEAVED,
+     .mixers = MIXER_ATTENTION | MIXER_DELTA, .layers = LAYERS_BY_PERIOD, .attention_interval = 4,
+     .gated_queries = true, .groups_alternate = true, .delta_sigmoid = true, .index_pools = true,
+     .one_rope_base = true, .gating = GATING_SOFTMAX, .has = ARCH_EXPERT_NORM, .qk_norm = NORM_RMS,
+     TENSORS(qwen4exp_tensors)},
 };
 
 const arch_rows arch_rows_recurrent = ARCH_ROWS(rows);

@@ -455,9 +455,14 @@ static void read_xielu(key_reader *r, const arch_row *arch, const model_hparams 
 static void read_streams(key_reader *r, const arch_row *arch, model_hparams *hp) {
     char key[KEY_TEXT];
     hp->n_stream = 1;
-    hp->hyper = arch_tensor_of(arch, ROLE_HYPER_HEAD);
-    if (hp->hyper) {
+    const bool gated = arch_tensor_of(arch, ROLE_HYPER_HEAD_NORM);
+    hp->hyper = gated || arch_tensor_of(arch, ROLE_HYPER_HEAD);
+    if (hp->hyper)
         hp->n_stream = hparams_int(r, "hyper_connection.count", 0, -1, 2, MODEL_MAX_STREAMS);
+    if (gated) {
+        hp->hyper_rank = hparams_int(r, "hyper_connection.low_rank", 0, -1, 1, MODEL_MAX_DIM);
+        hp->hyper_magnitude = 2;
+    } else if (hp->hyper) {
         hp->hyper_eps = hparams_float(r, "hyper_connection.epsilon", (double)NAN, -1e-30, 1);
         if (arch_tensor_of(arch, ROLE_HYPER_ATTN)->dims[1] == DIM_HYPER) {
             hp->hyper_rounds = hparams_int(r, "hyper_connection.sinkhorn_iterations", 0, -1, 1,
@@ -633,7 +638,7 @@ static void read_latents(key_reader *r, const arch_row *arch, model_hparams *hp)
 /* Reads the keys of sparse attention. */
 static void read_indexer(key_reader *r, const arch_row *arch, model_hparams *hp) {
     if (!arch_tensor_of(arch, ROLE_INDEX_Q)) return;
-    hp->index_sums = arch_tensor_of(arch, ROLE_INDEX_WEIGHTS);
+    hp->index_sums = arch->index_pools || arch_tensor_of(arch, ROLE_INDEX_WEIGHTS);
     hp->block_top = hparams_int(r, "attention.indexer.top_k", 0, -1, 1, INT32_MAX);
     hp->block_size = 1;
     if (hp->joint_kv) hp->block_size = 4; /* read_ratios */
@@ -682,7 +687,8 @@ static void read_index_layers(key_reader *r, const arch_row *arch, const model_h
     const gguf_value *v = arch->index_by_layer ? hparams_find(r, suffix, key) : NULL;
     bool some = arch->index_period_ctx > 0 && hp->n_ctx_train >= arch->index_period_ctx,
          own = false;
-    for (int i = 0; i < hp->n_layer && hp->index_sums && !hp->joint_kv && r->status == PI_OK; i++) {
+    const bool positions = hp->index_sums && !hp->joint_kv && !arch->index_pools;
+    for (int i = 0; i < hp->n_layer && positions && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
         if (!(l->mixers & MIXER_ATTENTION) || l->window > 0 || i >= r->end) continue;
         bool selects = v ? hparams_int(r, suffix, i, 1, 0, 1) : !some || i < 2 || i % 4 == 2;
@@ -915,6 +921,8 @@ pi_status model_read_hparams(const gguf_file *f, const arch_row *arch, bool draf
     if (layers) read_xielu(&r, arch, hp, layers);
     if (layers) read_index_layers(&r, arch, hp, layers);
     if (layers) read_ratios(&r, hp, layers);
+    if (layers) hparams_read_pools(&r, arch, hp, layers);
+    if (layers) hparams_read_ngrams(&r, arch, hp, layers);
     if (layers) check_indexer(&r, hp, layers);
     read_activation(&r, arch, hp);
     return r.status;

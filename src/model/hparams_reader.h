@@ -13,7 +13,7 @@ typedef struct key_reader {
     int32_t end; /* of the model's layers; later ones draft */
 } key_reader;
 
-enum { KEY_TEXT = 128 };
+enum { KEY_TEXT = 128, MAX_TAPS = 64 };
 
 /* The value of "ARCH.suffix", or NULL; `key` receives the whole name. */
 const gguf_value *hparams_find(const key_reader *r, const char *suffix, char key[KEY_TEXT]);
@@ -27,5 +27,13 @@ int32_t hparams_int(key_reader *r, const char *suffix, int index, int32_t fallba
 float hparams_float(key_reader *r, const char *suffix, double fallback, double min, double max);
 /* Reads the sizes of recurrent layers (hparams_recurrent.c). */
 void hparams_read_recurrent(key_reader *r, const arch_row *arch, model_hparams *hp);
+/* Reads the number of positions per index key (hparams_ngram.c); 0: the layer attends to all
+ * positions. */
+void hparams_read_pools(key_reader *r, const arch_row *arch, model_hparams *hp,
+                        model_layer_hparams *layers);
+/* Reads the keys of embeddings of n-grams (hparams_ngram.c). One layer may have them: there is one
+ * table. */
+void hparams_read_ngrams(key_reader *r, const arch_row *arch, model_hparams *hp,
+                         model_layer_hparams *layers);
 
 #endif

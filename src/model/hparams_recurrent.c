@@ -3,8 +3,6 @@
 
 #include "hparams_reader.h"
 
-enum { MAX_TAPS = 64 };
-
 /* Mamba-1. Every channel is a head, or heads are as in Mamba-2 and the latent vector of time steps
  * has a fixed size (PLaMo-2). */
 static void read_scan(key_reader *r, const arch_row *arch, model_hparams *hp) {

@@ -17,7 +17,9 @@ enum {
     MODEL_MAX_VOCAB = 1 << 22,
     MODEL_MAX_STREAMS = 8, /* that layers mix with weights for each pair */
     MODEL_RATIOS = 11,     /* positions per compressed key: 2^i for i below this */
-    MODEL_MAX_PASTS = 32   /* earlier values of the residual stream */
+    MODEL_MAX_NGRAM = 8,
+    MODEL_MAX_NGRAM_ROWS = 64,
+    MODEL_MAX_PASTS = 32 /* earlier values of the residual stream */
 };
 
 typedef enum rope_scaling {
@@ -46,6 +48,19 @@ typedef enum model_pooling {
     MODEL_POOLING_UNKNOWN = MODEL_POOLINGS /* no key, or another value */
 } model_pooling;
 
+/* Embeddings of n-grams. A token's vector has `n_rows` parts, rows of a table. Rows n * i to
+ * n * (i + 1) - 1, with n = n_rows / (size - 1), depend on the last i + 2 tokens: with h the XOR
+ * over these of token * multipliers[distance], part k is row h mod rows[k] + first[k]. */
+typedef struct model_ngrams {
+    int32_t size;    /* tokens of the longest n-gram; 0: the model has none */
+    int32_t n_rows;  /* rows per token */
+    int32_t n_embd;  /* elements of a row */
+    int32_t n_taps;  /* of the convolution, which reads every size-th token */
+    int32_t divider; /* a token that ends texts: it replaces those before it */
+    uint64_t multipliers[MODEL_MAX_NGRAM];
+    int64_t first[MODEL_MAX_NGRAM_ROWS], rows[MODEL_MAX_NGRAM_ROWS];
+} model_ngrams;
+
 typedef struct model_hparams {
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
     int32_t n_draft_layer; /* layers after the last one, which predict further tokens; n_layer does
@@ -57,6 +72,10 @@ typedef struct model_hparams {
     int32_t n_index_choice; /* selections per token: one per KV head and index head, or with
                                index_sums one for all heads */
     bool index_sums;        /* DSA: the heads' scores are summed; blocks are single positions */
+    int32_t index_ratio; /* an index key is the mean of so many positions, which have one score. The
+                            positions after the last complete key are always selected; the others
+                            include a part of one key's positions where block_top is not a
+                            multiple, as in llama.cpp. 0: a key for each position */
     rope_kind index_rope;
     int32_t index_rot_at; /* DSA: first rotated element of an index query or key */
     float index_norm_eps; /* of the norm of index keys */
@@ -65,6 +84,7 @@ typedef struct model_hparams {
     int32_t n_head;        /* the largest over layers */
     int32_t n_stream;      /* residual streams per token; usually 1 */
     bool hyper;            /* the streams have hyper-connections */
+    int32_t hyper_rank;    /* gated hyper-connections: rank of the gates; 0: others */
     float hyper_eps;       /* added to their weights */
     float hyper_magnitude; /* of the weights of results */
     int32_t hyper_rounds;  /* how often the weights that mix streams are normed by rows and columns
@@ -78,6 +98,7 @@ typedef struct model_hparams {
                              that this divides; 0: there is one stream, or streams are mixed in
                              another way */
     int32_t n_embd_layer; /* elements of a per-layer embedding; 0: none */
+    model_ngrams ngrams;
     int32_t head_dim;     /* the largest over layers */
     int32_t rot_at;       /* the first of them; in MLA's cache it is 0 */
     int32_t n_rot;        /* rotated elements of a head, even, <= head_dim; largest over layers */
@@ -149,7 +170,8 @@ typedef struct model_layer_hparams {
                          head that all share; its value is part of it */
     int32_t v_dim;    /* elements of a head's value in the cache, at most head_dim. MLA: head_dim */
     int32_t kv_layer; /* the layer whose cache this layer reads: itself or an earlier one */
-    int32_t ratio;    /* positions per compressed key; 0: the layer has none */
+    int32_t ratio;    /* positions per compressed key, or index key; 0: one, or none */
+    bool ngrams;      /* adds embeddings of n-grams */
     bool overlaps;    /* a compressed key is also a sum over the `ratio` positions before its own */
     bool index_own;   /* DSA: selects the positions that its tokens attend to */
     bool routes_by_token; /* ROLE_ROUTER_TABLE gives the experts of a token */
@@ -343,13 +365,19 @@ static inline int64_t model_conv_state(const model_hparams *hp, const model_laye
 static inline int64_t model_compress_state(const model_layer_hparams *l, int64_t n) {
     return 3 * (l->overlaps ? 2 : 1) * n;
 }
+/* Floats of the state of embeddings of n-grams: the convolution's, then the last tokens. */
+static inline int64_t model_ngram_conv_state(const model_hparams *hp) {
+    return (int64_t)(hp->ngrams.n_taps - 1) * hp->ngrams.size * hp->n_stream * hp->n_embd;
+}
+static inline int64_t model_ngram_state(const model_hparams *hp, const model_layer_hparams *l) {
+    return l->ngrams ? model_ngram_conv_state(hp) + hp->ngrams.size - 1 : 0;
+}
 static inline int64_t model_state(const model_hparams *hp, const model_layer_hparams *l) {
     bool heads = l->mixers & (MIXER_RECURRENT & ~MIXER_CONV);
-    int64_t compressed = l->ratio == 0
-                             ? 0
-                             : model_compress_state(l, l->head_dim) +
-                                   (l->index_own ? model_compress_state(l, hp->index_dim) : 0);
-    return model_conv_state(hp, l) + (heads ? (int64_t)hp->n_inner * hp->n_state : 0) + compressed +
+    bool keys = l->ratio > 0 && hp->joint_kv, index = l->ratio > 0 && l->index_own;
+    return model_conv_state(hp, l) + (heads ? (int64_t)hp->n_inner * hp->n_state : 0) +
+           (keys ? model_compress_state(l, l->head_dim) : 0) +
+           (index ? model_compress_state(l, hp->index_dim) : 0) + model_ngram_state(hp, l) +
            (l->mixers & MIXER_WKV ? hp->n_ffn_shift : 0);
 }
 /* "silu", "xielu": of the FFNs and experts, for messages. */

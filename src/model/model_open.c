@@ -34,6 +34,9 @@ static int64_t resolve_dim(const model *m, int layer, arch_dim dim) {
                         .index_dim = m->hp.index_dim,
                         .n_embd_layer = m->hp.n_embd_layer,
                         .n_stream = m->hp.n_stream,
+                        .n_hyper_rank = m->hp.hyper_rank,
+                        .n_embd_ngram = m->hp.ngrams.n_embd,
+                        .n_ngram_taps = m->hp.ngrams.n_taps,
                         .n_laurel = l ? l->t[ROLE_LAUREL_A].n_out : 0,
                         .n_expert = m->hp.n_expert,
                         .n_expert_embd = m->hp.n_expert_embd,
@@ -209,6 +212,10 @@ static const gguf_tensor *find_role(const model *m, tensor_role role, int layer,
     return split ? &split->all : t;
 }
 
+static bool has_ngrams(const model *m, const arch_tensor *row, int layer) {
+    return row->flags & TENSOR_PER_LAYER ? m->layers[layer].hp.ngrams : m->hp.ngrams.size > 0;
+}
+
 /* Checks a tensor that the file lacks: it may be optional, or present in another form. */
 static pi_status check_missing(const model *m, const arch_tensor *row, int layer, pi_error *err) {
     char name[64], other[64];
@@ -220,6 +227,7 @@ static pi_status check_missing(const model *m, const arch_tensor *row, int layer
     if (row->flags & TENSOR_OWN_INDEX && !m->layers[layer].hp.index_own) return PI_OK;
     if (row->flags & TENSOR_COMPRESSED && m->layers[layer].hp.ratio == 0) return PI_OK;
     if (row->flags & TENSOR_LAYER_EMBD && m->hp.n_embd_layer == 0) return PI_OK;
+    if (row->flags & TENSOR_NGRAMS && !has_ngrams(m, row, layer)) return PI_OK;
     if (row->flags & TENSOR_NO_EXPERTS && find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
     if (row->flags & TENSOR_NO_DENSE && !find_role(m, ROLE_ROUTER, layer, other)) return PI_OK;
     for (int i = 0; i < N_OTHER_FORMS; i++)
@@ -259,10 +267,11 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
         bool open = row->dims[i] == DIM_RANK || row->dims[i] == DIM_POS ||
                     row->dims[i] == DIM_BUNDLE || row->dims[i] == DIM_LAUREL ||
                     row->dims[i] == DIM_PROFILER || row->dims[i] == DIM_TYPES ||
-                    row->dims[i] == DIM_OPEN;
-        uint64_t most = row->dims[i] == DIM_BUNDLE     ? t->n_bytes
-                        : row->dims[i] == DIM_PROFILER ? t->n_elems
-                                                       : MODEL_MAX_VOCAB;
+                    row->dims[i] == DIM_OPEN || row->dims[i] == DIM_NGRAM_ROWS;
+        uint64_t most = row->dims[i] == DIM_BUNDLE       ? t->n_bytes
+                        : row->dims[i] == DIM_PROFILER   ? t->n_elems
+                        : row->dims[i] == DIM_NGRAM_ROWS ? (uint64_t)INT32_MAX
+                                                         : MODEL_MAX_VOCAB;
         if (row->dims[i] == DIM_ATTN_GATE && is[i] == (uint64_t)m->layers[layer].hp.n_head)
             want[i] = m->layers[layer].hp.n_head;
         if (open && want[i] == 0) want[i] = is[i] <= most ? (int64_t)is[i] : 0;
@@ -272,6 +281,9 @@ static pi_status check_shape(const model *m, const arch_tensor *row, int layer,
     out->n_out = want[1] * want[2];
     if (row->flags & TENSOR_STACKED && t->n_dims == 2 && t->dims[0] == (uint64_t)want[0] &&
         t->dims[1] == (uint64_t)out->n_out)
+        fits = true;
+    if (row->flags & TENSOR_STACKED && row->flags & TENSOR_F32 && t->n_dims == 1 &&
+        t->dims[0] == (uint64_t)(out->n_in * out->n_out))
         fits = true;
     return fits ? PI_OK : fail_shape(m, t, want, err);
 }
@@ -366,6 +378,9 @@ pi_status model_bind_tensor(model *m, const arch_tensor *row, int layer, pi_erro
     const model_split *split = t ? NULL : model_find_split(m, row->role, layer);
     if (split) t = &split->all;
     if (row->flags & TENSOR_UNUSED) return PI_OK;
+    if (row->flags & TENSOR_NGRAMS && !has_ngrams(m, row, layer)) return PI_OK;
+    if (row->flags & TENSOR_OWN_INDEX && m->arch->index_pools && !m->layers[layer].hp.index_own)
+        return PI_OK;
     if (row->role == ROLE_ROUTER_TABLE && !m->layers[layer].hp.routes_by_token) return PI_OK;
     /* one name, and its shape tells which role it has */
     if (row->role == ROLE_FFN_UP && m->layers[layer].t[ROLE_FFN_GATE_UP].data) return PI_OK;
@@ -682,6 +697,10 @@ static pi_status check_layer(const model *m, int layer, pi_error *err) {
     const model_tensor *t = m->layers[layer].t;
     if (m->hp.qkv_clamp > 0 && t[ROLE_ATTN_Q_NORM].data)
         return fail_layer(m, layer, "clamped queries and keys that are also normed", err);
+    const model_ngrams *g = &m->hp.ngrams;
+    for (int i = 0; m->layers[layer].hp.ngrams && i < g->n_rows; i++)
+        if (g->first[i] + g->rows[i] > m->t[ROLE_NGRAM_EMBD].n_out)
+            return fail_layer(m, layer, "embeddings of n-grams after the end of their table", err);
     if (t[ROLE_FFN_ACT_SCALE].data && !t[ROLE_FFN_DOWN].data)
         return fail_layer(m, layer, "scales of activations in a prepared model", err);
     return PI_OK;

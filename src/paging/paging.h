@@ -75,11 +75,14 @@ pi_status paging_measure(paging *g, size_t n_bytes, double seconds, double *rate
 
 /* ---- while a ubatch runs --------------------------------------------------------------------- */
 
-/* Before the steps, on the calling thread. many: FORM_MANY. lent: bytes of paging_lent in use. They
+/* Before the steps, on the calling thread. many: FORM_MANY. ngrams: rows of n-grams, as in
+ * engine_ubatch. lent: bytes of paging_lent in use. They
  * keep their values until a call with a smaller `lent`. */
-void paging_begin(paging *g, bool many, const int32_t *tokens, int n_tokens, size_t lent);
-/* On any thread: the row of the ubatch's k-th token in a table of embeddings. */
-const void *paging_row(const paging *g, tensor_role role, int32_t token, int64_t k);
+void paging_begin(paging *g, bool many, const int32_t *tokens, const int32_t *ngrams, int n_tokens,
+                  size_t lent);
+/* On any thread: the row of the ubatch's k-th token in a table of embeddings, or the k-th row of
+ * its n-grams. */
+const void *paging_row(const paging *g, tensor_role role, int32_t row, int64_t k);
 /* Before a step, on one thread, when all threads have finished earlier steps: evicts weights that
  * only earlier steps read, and requests the next units that fit. */
 void paging_advance(paging *g, int step);

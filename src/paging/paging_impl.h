@@ -56,12 +56,14 @@ typedef struct paging_table {
     const uint8_t *from; /* its address in the file's mapping; NULL: it stays in memory */
     size_t row_bytes;
     int part;
+    int n_rows;          /* rows per token */
     size_t slot, offset; /* in `rows`: bytes per row, with pages around it; first offset */
     atomic_size_t left;  /* bytes that have not arrived */
 } paging_table;
 
-enum { PAGING_TABLES = 2 };
-static const tensor_role paging_table_roles[PAGING_TABLES] = {ROLE_TOKEN_EMBD, ROLE_LAYER_EMBD};
+enum { PAGING_TABLES = 3 };
+static const tensor_role paging_table_roles[PAGING_TABLES] = {ROLE_TOKEN_EMBD, ROLE_LAYER_EMBD,
+                                                              ROLE_NGRAM_EMBD};
 
 typedef struct paging_experts paging_experts;
 typedef struct paging_neurons paging_neurons;
@@ -109,7 +111,7 @@ void paging_stream_free(paging_stream *s); /* the tables only */
 
 /* paging_rows.c. Returns the bytes that rows take. */
 size_t paging_tables_create(paging *g, const bool stays[PAGING_TABLES], int n_batch);
-void paging_tables_begin(paging *g, const int32_t *tokens, int n_tokens);
+void paging_tables_begin(paging *g, const int32_t *tokens, const int32_t *ngrams, int n_tokens);
 void paging_tables_end(const paging *g); /* waits for the remaining rows */
 
 /* paging_experts.c. Spans of all experts of the plan's layers; PI_OK and no cache without

@@ -102,10 +102,11 @@ void paging_stream_free(paging_stream *s) {
 
 /* ---- a ubatch -------------------------------------------------------------------------------- */
 
-void paging_begin(paging *g, bool many, const int32_t *tokens, int n_tokens, size_t lent) {
+void paging_begin(paging *g, bool many, const int32_t *tokens, const int32_t *ngrams, int n_tokens,
+                  size_t lent) {
     g->many = many;
     g->ubatch++;
-    paging_tables_begin(g, tokens, n_tokens);
+    paging_tables_begin(g, tokens, ngrams, n_tokens);
     if (g->neurons) paging_neurons_begin(g, lent);
     if (g->experts) paging_experts_begin(g);
 }

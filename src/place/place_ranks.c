@@ -23,7 +23,7 @@ uint64_t place_layer_bytes(const model *m, int first, int end, bool read) {
 uint64_t place_global_bytes(const model *m, bool read) {
     uint64_t n = 0;
     for (int role = 0; role < ROLE_COUNT; role++) {
-        bool table = role == ROLE_TOKEN_EMBD || role == ROLE_LAYER_EMBD;
+        bool table = role == ROLE_TOKEN_EMBD || role == ROLE_LAYER_EMBD || role == ROLE_NGRAM_EMBD;
         bool tied = role == ROLE_OUTPUT && m->t[role].data == m->t[ROLE_TOKEN_EMBD].data;
         if ((read && table) || (!read && tied)) continue;
         n += tensor_bytes(m, &m->t[role], read);

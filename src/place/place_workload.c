@@ -221,7 +221,8 @@ static void sum_ends(const model *m, place_workload *w) {
         w->head_padding += padding_of(NULL, tensor);
     }
     static const tensor_role tables[] = {ROLE_TOKEN_EMBD, ROLE_TOKEN_TYPES, ROLE_POS_EMBD,
-                                         ROLE_LAYER_EMBD, ROLE_OUTPUT_FC1,  ROLE_OUTPUT_FC2};
+                                         ROLE_LAYER_EMBD, ROLE_NGRAM_EMBD,  ROLE_OUTPUT_FC1,
+                                         ROLE_OUTPUT_FC2};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         if (m->t[tables[i]].data) w->table_bytes += m->t[tables[i]].n_bytes;
     if (m->t[ROLE_OUTPUT].data && m->t[ROLE_OUTPUT].data == m->t[ROLE_TOKEN_EMBD].data)

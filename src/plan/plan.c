@@ -447,7 +447,10 @@ static void set_widths(plan *p, plan_side side) {
         if (s->out == BUF_STREAMS || s->op == OP_PREDICT)
             widen(width, BUF_STREAMS, plan_residual_width(p->model));
         if (s->out == BUF_EXPERT_LATENT) widen(width, s->out, p->model->hp.n_expert_embd);
-        if (s->op == OP_NORM) widen(width, s->out, STEP_ARGS(s, norm)->width);
+        if (s->op == OP_NORM) {
+            const args_norm *norm = STEP_ARGS(s, norm);
+            widen(width, s->out, norm->width * (norm->n > 0 ? norm->n : 1));
+        }
         if (s->op == OP_DRAFT_READ)
             widen(width, BUF_DRAFT_READS, STEP_ARGS(s, draft_read)->at + p->model->hp.n_embd);
         if (s->op == OP_DRAFT_IN) widen(width, BUF_DRAFT_IN, 2 * p->model->hp.n_embd);

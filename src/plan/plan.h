@@ -30,7 +30,7 @@
 #include <stdio.h>
 
 #include "error.h"
-#include "gpu_ops.h"
+#include "gpu_support.h"
 #include "plan_step.h"
 
 enum { PLAN_MODES = PI_MODE_THRESHOLD + 1 }; /* values of pi_mode (docs/sparse.md) */
@@ -133,6 +133,7 @@ typedef struct plan {
     int n_expert, n_expert_used;  /* 0: no layer has experts */
     uint64_t expert_bytes;        /* bytes of all experts of all layers */
     plan_recurrent *recurrent;    /* [n_layer] */
+    plan_ngrams ngrams;           /* conv.n_taps 0: no layer adds embeddings of n-grams */
     /* Floats of a session's recurrent state; 0: the model has none. Where all recurrent layers are
      * on other machines n_state is 1, so that sessions have the same snapshots everywhere. */
     int64_t n_state, n_own_state;

@@ -9,7 +9,8 @@
  *   -> rope_store -> attention -> rope_back -> heads out_a -> quantize -> matmul out
  *
  * The parts of an incomplete key are in the session's state, like the states of recurrent layers.
- */
+ *
+ * In Qwen4 only index keys are compressed: each is the mean of a block of positions. */
 #include "plan_impl.h"
 
 enum { KEYS, INDEX, KINDS };
@@ -26,10 +27,11 @@ static const struct {
 static args_compress describe(plan *p, int layer) {
     const model_hparams *hp = &p->model->hp;
     const model_layer *l = &p->model->layers[layer];
-    const int64_t dims[KINDS] = {l->hp.head_dim, l->hp.index_own ? hp->index_dim : 0};
+    const int64_t dims[KINDS] = {hp->joint_kv ? l->hp.head_dim : 0,
+                                 l->hp.index_own ? hp->index_dim : 0};
     args_compress a = {.ratio = l->hp.ratio,
                        .n_parts = l->hp.overlaps ? 2 : 1,
-                       .set = l->hp.rope,
+                       .set = hp->index_ratio > 0 ? ROPE_SET_LOCAL : l->hp.rope,
                        .neox = hp->rope == ROPE_NEOX};
     int64_t at = 0, state = p->n_state;
     for (int i = 0; i < KINDS; i++) {
@@ -37,7 +39,7 @@ static args_compress describe(plan *p, int layer) {
         a.of[i].at = at;
         a.of[i].state = state;
         a.of[i].positions = l->t[roles[i].positions].data;
-        a.of[i].norm = l->t[roles[i].norm].data;
+        a.of[i].norm = l->t[hp->index_ratio > 0 ? ROLE_INDEX_K_NORM : roles[i].norm].data;
         a.of[i].rot_at = i == KEYS ? hp->rot_at : hp->index_rot_at;
         at += 2 * a.n_parts * dims[i];
         state += model_compress_state(&l->hp, dims[i]);
@@ -73,6 +75,13 @@ void plan_add_compressed(plan *p, int layer) {
         *STEP_ARGS(s, compress) = a;
     }
     if (l->hp.index_own) plan_add_selected_keys(p, layer);
+}
+
+void plan_add_pools(plan *p, int layer, plan_step *products) {
+    const args_compress a = describe(p, layer);
+    plan_add_matrix(p, products, ROLE_INDEX_K, ROLE_COUNT, BUF_COMPRESS);
+    plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_COMPRESS, layer, BUF_COMPRESS);
+    *STEP_ARGS(s, compress) = a;
 }
 
 void plan_add_groups(plan *p, int layer) {

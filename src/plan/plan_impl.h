@@ -11,7 +11,8 @@ enum {
     PLAN_FFN_STEPS = 36,
     PLAN_HELPER_STEPS = 8,  /* for each helper on each side */
     PLAN_EMBD_STEPS = 6,    /* embedding of a layer, and receiving it */
-    PLAN_STREAM_STEPS = 10, /* prediction, correction, the low-rank branch; hyper-connections */
+    PLAN_STREAM_STEPS = 20, /* prediction, correction, the low-rank branch; hyper-connections,
+                               embeddings of n-grams */
     PLAN_LAYER_STEPS = PLAN_ATTENTION_STEPS + PLAN_FFN_STEPS + PLAN_EMBD_STEPS + PLAN_STREAM_STEPS,
     PLAN_DRAFT_STEPS = 8 + 4 * MODEL_DRAFT_READS, /* reads and their messages; a head's input */
     PLAN_GLOBAL_STEPS = 18 + 2 * MODEL_MAX_STREAMS + PLAN_DRAFT_STEPS /* embeddings, streams,
@@ -81,6 +82,9 @@ void plan_add_latent_queries(plan *p, int layer);
  * result is rotated back and projected by groups of heads. */
 void plan_add_compressed(plan *p, int layer);
 void plan_add_groups(plan *p, int layer);
+/* Index keys of blocks of positions: their product becomes one of `products`; then they are
+ * completed. */
+void plan_add_pools(plan *p, int layer, plan_step *products);
 /* Selects the compressed keys that a token attends to. */
 void plan_add_selected_keys(plan *p, int layer);
 /* MLA: from the normed input to attention's input, and from attention's result to values. */
@@ -112,6 +116,8 @@ void plan_add_correction(plan *p, int layer);
 void plan_add_hyper_start(plan *p);
 void plan_add_hyper_in(plan *p, plan_side side, int layer, tensor_role fn);
 plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, tensor_role fn, plan_buffer in);
+/* The layer adds embeddings of n-grams to the streams (plan_streams.c). */
+void plan_add_ngrams(plan *p, int layer);
 /* Attention over earlier residuals (plan_streams.c): X before a block, or before the head (layer
  * -1), by the scores of a role; a block's result into stream 0. */
 void plan_add_past_in(plan *p, plan_side side, int layer, tensor_role score);

@@ -2,7 +2,9 @@
  *
  * By index (MiniMax-M3): an index query for every head of keys and one index key, which is cached.
  * By index, single positions (DSA; DeepSeek-V3.2): index queries from the queries' latent vector,
- * one index key, and a weight for each query. Later layers may use the same positions. By bounds
+ * one index key, and a weight for each query. Later layers may use the same positions. By index,
+ * single positions (Qwen4): without weights, and an index key is the mean of several positions
+ * (plan_compress.c). By bounds
  * (other models): the minimum and the maximum of each key element in a block bound the product of a
  * query with any key of the block (Quest, arXiv 2406.10774). */
 #include "plan_impl.h"
@@ -32,10 +34,15 @@ void plan_add_index(plan *p, int layer) {
     plan_side side = p->splits[layer].primary;
     plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
     plan_add_matrix(p, s, ROLE_INDEX_Q, ROLE_COUNT, BUF_INDEX_Q);
-    plan_add_matrix(p, s, ROLE_INDEX_K, ROLE_COUNT, BUF_INDEX_K);
+    const bool pools = p->model->hp.index_ratio > 0;
+    if (pools)
+        plan_add_pools(p, layer, s);
+    else
+        plan_add_matrix(p, s, ROLE_INDEX_K, ROLE_COUNT, BUF_INDEX_K);
 
     s = plan_add_step(p, side, OP_INDEX_STORE, layer, BUF_INDEX_Q);
     *STEP_ARGS(s, rope) = (args_rope){.set = l->hp.rope,
+                                      .no_values = pools,
                                       .neox = p->model->hp.index_rope == ROPE_NEOX,
                                       .norm = p->model->arch->qk_norm,
                                       .q_norm = l->t[ROLE_INDEX_Q_NORM].data,

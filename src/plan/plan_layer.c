@@ -102,7 +102,7 @@ static plan_buffer add_scores(plan *p, int layer) {
         .both_ways = hp->bidirectional,
         .chunks = p->model->arch->has & ARCH_CHUNKS,
         .latent = latent || joint,
-        .ratio = l->hp.ratio,
+        .ratio = joint ? l->hp.ratio : 0,
         .temperature = hp->attn_temperature != 0 &&
                        (!p->model->arch->temperature_length || l->hp.rope == ROPE_SET_NONE),
         .gated = side == SIDE_GPU && !latent && (inside || apart),
@@ -272,6 +272,7 @@ void plan_add_layer(plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];
     if (plan_has_streams(p)) plan_add_prediction(p, layer);
     if (options->prefetch) plan_add_prefetch(p, layer, options);
+    if (l->hp.ngrams) plan_add_ngrams(p, layer);
     const bool hyper = p->model->hp.hyper;
     const bool past = p->model->hp.past_period > 0;
     if (hyper) plan_add_hyper_in(p, p->splits[layer].primary, layer, ROLE_HYPER_ATTN);

@@ -15,6 +15,8 @@ static const char *buffer_name(plan_buffer b) {
                                                  [BUF_INDEX_K] = "index_k",
                                                  [BUF_HYPER_IN] = "hyper_in",
                                                  [BUF_HYPER] = "hyper",
+                                                 [BUF_HYPER_LOW] = "hyper_low",
+                                                 [BUF_HYPER_GATE] = "hyper_gate",
                                                  [BUF_INDEX_W] = "index_w",
                                                  [BUF_COMPRESS] = "compress",
                                                  [BUF_LATENT_Q] = "latent_q",
@@ -102,6 +104,7 @@ static void print_quantize(const print_context *c, const args_quantize *a) {
     if (a->relu) fprintf(c->out, " relu");
     if (a->tanh) fprintf(c->out, " tanh");
     if (a->sigmoid) fprintf(c->out, " sigmoid");
+    if (a->silu) fprintf(c->out, " silu");
     if (a->divisors) fprintf(c->out, " / scales");
     if (a->layer_embd) {
         print_activation(c);

@@ -85,6 +85,7 @@ plan_recurrent *plan_describe_recurrent(plan *p, int layer) {
     *out = (plan_recurrent){
         .mixer = l->hp.mixers & MIXER_RECURRENT,
         .n_taps = hp->n_taps,
+        .dilation = 1,
         .n_conv = hp->n_conv,
         .taps = {l->t[ROLE_SSM_CONV].data, l->t[ROLE_SSM_CONV_K].data, l->t[ROLE_SSM_CONV_V].data},
         .conv_bias = l->t[ROLE_SSM_CONV_BIAS].data,
@@ -94,6 +95,7 @@ plan_recurrent *plan_describe_recurrent(plan *p, int layer) {
         .n_state = hp->n_state,
         .groups_alternate = p->model->arch->groups_alternate,
         .paired = l->t[ROLE_SSM_BETA_ALPHA].data,
+        .sigmoid = p->model->arch->delta_sigmoid,
         .dt_bias = l->t[ROLE_SSM_DT_BIAS].data,
         .a = l->t[ROLE_SSM_A].data,
         .channels = l->hp.mixers & MIXER_SCAN && !p->model->arch->scan_heads,

@@ -14,21 +14,23 @@ typedef enum plan_side { SIDE_CPU, SIDE_GPU, PLAN_SIDES } plan_side;
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
-    BUF_X,        /* residual stream [n_embd]; of several streams, the one that layers compute */
-    BUF_STREAMS,  /* several residual streams between layers: the input of a layer [n_stream *
-                     n_embd] */
-    BUF_HYPER_IN, /* hyper-connections: the norm of all streams [n_stream * n_embd] */
-    BUF_HYPER,    /* before the sigmoid: weights of the sum of streams, then of the block's result
-                     [2 * n_stream], then those that mix streams [n_stream^2] */
-    BUF_Y,        /* normed input of a block, or the result that is added to X [n_embd] */
-    BUF_Q,        /* [n_head * head_dim]; MLA: [n_head * q_dim] */
-    BUF_K,        /* [n_head_kv * head_dim] */
-    BUF_V,        /* [n_head_kv * v_dim]; MLA: attention's result as values [n_head * v_dim] */
-    BUF_INDEX_Q,  /* sparse attention: index queries, which select blocks [n_index_head *
-                     index_dim] */
-    BUF_INDEX_K,  /* index key [index_dim] */
-    BUF_INDEX_W,  /* DSA: weights of the index queries [n_index_head] */
-    BUF_COMPRESS, /* parts of compressed keys (args_compress) */
+    BUF_X,          /* residual stream [n_embd]; of several streams, the one that layers compute */
+    BUF_STREAMS,    /* several residual streams between layers: the input of a layer [n_stream *
+                       n_embd] */
+    BUF_HYPER_IN,   /* hyper-connections: the norm of all streams [n_stream * n_embd] */
+    BUF_HYPER_LOW,  /* gated: its low-rank projection [hyper_rank] */
+    BUF_HYPER_GATE, /* gated: the gates before the sigmoid; keys of n-grams [n_stream * n_embd] */
+    BUF_HYPER,      /* before the sigmoid: weights of the sum of streams, then of the block's result
+                       [2 * n_stream], then those that mix streams [n_stream^2] */
+    BUF_Y,          /* normed input of a block, or the result that is added to X [n_embd] */
+    BUF_Q,          /* [n_head * head_dim]; MLA: [n_head * q_dim] */
+    BUF_K,          /* [n_head_kv * head_dim] */
+    BUF_V,          /* [n_head_kv * v_dim]; MLA: attention's result as values [n_head * v_dim] */
+    BUF_INDEX_Q,    /* sparse attention: index queries, which select blocks [n_index_head *
+                       index_dim] */
+    BUF_INDEX_K,    /* index key [index_dim] */
+    BUF_INDEX_W,    /* DSA: weights of the index queries [n_index_head] */
+    BUF_COMPRESS,   /* parts of compressed keys (args_compress) */
     BUF_LATENT_Q, /* MLA: queries' latent vector [n_latent_q], then queries times k_b, in the layout
                      of the cache [n_head * head_dim] */
     BUF_ATTN_GATE, /* [n_head * head_dim] */
@@ -275,8 +277,8 @@ typedef struct plan_experts {
 
 /* The recurrent mixer of a layer. Heads of a group share key and query (Mamba-2: B and C). */
 typedef struct plan_recurrent {
-    uint32_t mixer; /* MIXER_* */
-    int n_taps;
+    uint32_t mixer;       /* MIXER_* */
+    int n_taps, dilation; /* the convolution reads every dilation-th input */
     int64_t n_conv;
     const float *taps[3];   /* [n_conv][n_taps], the last tap is for the token itself; KDA: for
                                queries, keys and values [n_conv / 3][n_taps] each */
@@ -285,6 +287,7 @@ typedef struct plan_recurrent {
     int64_t head_dim, n_state; /* elements of a value, of a key */
     bool groups_alternate;     /* arch_row */
     bool paired;               /* BUF_SSM_BETA has betas and alphas */
+    bool sigmoid;              /* arch_row.delta_sigmoid */
     const float *dt_bias;      /* [n_head]; KDA: [n_head * n_state]; MIXER_LIGHTNING: NULL */
     const float *a;            /* [n_head]; with `channels` [n_head][n_state] */
     bool channels;             /* MIXER_SCAN without heads: each channel is one, with head_dim 1 */
@@ -300,9 +303,19 @@ typedef struct plan_recurrent {
                            sigmoid */
         int64_t ffn_at; /* in a session's state: the FFN's last input */
     } wkv;
-    int64_t conv_at, heads_at; /* offset in floats in a session's state: the last n_taps - 1 inputs
-                                  [n_taps - 1][n_conv]; [n_head][head_dim][n_state] */
+    /* Offset in floats in a session's state: the last inputs [(n_taps - 1) * dilation][n_conv];
+     * [n_head][head_dim][n_state] */
+    int64_t conv_at, heads_at;
 } plan_recurrent;
+
+/* Embeddings of n-grams; there is one layer that has them. */
+typedef struct plan_ngrams {
+    const float *key_norm, *query_norm, *conv_norm; /* [n_stream * n_embd] */
+    plan_recurrent conv; /* of the gated values, over all streams; mixer 0: they are increased by
+                            SiLU of its result */
+    int64_t tokens_at;   /* offset in a session's state: one more than each of the last size - 1
+                            tokens, the last one first; 0: none */
+} plan_ngrams;
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
@@ -313,8 +326,9 @@ typedef struct args_none {
 typedef struct args_norm {
     norm_kind kind; /* NORM_NONE: the input unchanged */
     int64_t width;  /* elements that are normed together */
+    int n;          /* vectors of `width` in a row, each with its weights; 0: 1 */
     float eps;
-    const float *weight; /* [width], or NULL */
+    const float *weight; /* [n][width], or NULL */
     const float *bias;   /* [width], or NULL */
 } args_norm;
 
@@ -354,7 +368,7 @@ typedef struct args_past {
 
 /* The operation on the vector, in place, before it is quantized. */
 typedef struct args_quantize {
-    bool relu, tanh, sigmoid;
+    bool relu, silu, tanh, sigmoid;
     const float *divisors; /* [act_width]; NULL: 1 */
     bool layer_embd;       /* its activation is multiplied by the layer's part of BUF_LAYER_EMBD */
     bool gated;            /* it is multiplied by the sigmoid of BUF_ATTN_GATE */
@@ -407,7 +421,8 @@ typedef struct args_compress {
         int64_t dim;   /* elements of a key; 0: there are none */
         int64_t at;    /* in BUF_COMPRESS, floats */
         int64_t state; /* in a session's state: [n_parts][3][dim] maximum, sum, weighted sum */
-        const float *positions; /* [ratio][n_parts * dim], added to scores */
+        const float *positions; /* [ratio][n_parts * dim], added to scores; NULL: the key is the
+                                   mean of its parts, which have no scores */
         const float *norm;      /* [dim] */
         int32_t rot_at;         /* first rotated element */
     } of[2];                    /* keys, index keys */
@@ -475,6 +490,10 @@ typedef struct args_recurrent {
     const plan_recurrent *mixer;
 } args_recurrent;
 
+typedef struct args_ngrams {
+    const plan_ngrams *ngrams;
+} args_ngrams;
+
 /* A message; OP_SEND reads the buffer `in`, OP_RECEIVE writes `out`. */
 typedef struct args_message {
     int exchange;                /* its number, counted per direction; -1 for a peer */
@@ -535,6 +554,7 @@ typedef struct args_head {
     X(experts)                                                                                     \
     X(shift)                                                                                       \
     X(recurrent)                                                                                   \
+    X(ngrams)                                                                                      \
     X(message)                                                                                     \
     X(softcap)                                                                                     \
     X(head)                                                                                        \

@@ -20,6 +20,16 @@
  *
  *   norm -> matmul fn -> hyper_in -> [the block, without x +=] -> hyper_out
  *
+ * Gated hyper-connections (Qwen4): each stream is normed separately, x is the mean of the normed
+ * streams, each element times a gate, and a projection of low rank gives the gates:
+ *
+ *   norm -> matmul down,inject -> quantize (SiLU) -> matmul up -> hyper_mean -> [the block]
+ *   -> hyper_out
+ *
+ * One layer of Qwen4 also adds embeddings of n-grams to the streams, before its attention block:
+ *
+ *   ngram_rows -> quantize -> matmul key,value -> ngram_gate -> ngram_conv
+ *
  * DeepSeek-V4 also mixes the streams in hyper_out, with a matrix of weights whose rows and columns
  * each sum to nearly 1 (Xie et al. 2025, arXiv 2512.24880).
  *
@@ -99,7 +109,50 @@ void plan_add_hyper_start(plan *p) {
     plan_add_step(p, SIDE_CPU, OP_HYPER_START, -1, BUF_X)->out = BUF_STREAMS;
 }
 
+/* The tensors of gated hyper-connections of a block. */
+static tensor_role first_of_gated(tensor_role fn) {
+    return fn == ROLE_HYPER_ATTN  ? ROLE_HYPER_ATTN_NORM
+           : fn == ROLE_HYPER_FFN ? ROLE_HYPER_FFN_NORM
+                                  : ROLE_HYPER_HEAD_NORM;
+}
+
+/* Weights of the block's result are where others have them in BUF_HYPER. */
+static void add_gated_hyper_in(plan *p, plan_side side, int layer, tensor_role norm) {
+    const model_hparams *hp = &p->model->hp;
+    const model_tensor *t = layer < 0 ? p->model->t : p->model->layers[layer].t;
+    const tensor_role down = norm + 1, up = norm + 2, inject = norm + 3;
+    plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_STREAMS);
+    *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_RMS,
+                                      .width = hp->n_embd,
+                                      .n = hp->n_stream,
+                                      .eps = hp->norm_eps,
+                                      .weight = t[norm].data};
+    s->out = BUF_HYPER_IN;
+    if (side == SIDE_GPU) plan_add_step(p, side, OP_QUANTIZE, layer, BUF_HYPER_IN);
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_HYPER_IN);
+    plan_matrix m = plan_make_matrix(p, layer, down, ROLE_COUNT, BUF_HYPER_LOW);
+    m.scale /= (float)hp->n_stream;
+    plan_set_matrix(s, &m);
+    if (layer >= 0) {
+        m = plan_make_matrix(p, layer, inject, ROLE_COUNT, BUF_HYPER);
+        m.scale /= (float)hp->n_stream;
+        m.out_at = hp->n_stream;
+        plan_set_matrix(s, &m);
+    }
+    s = plan_add_step(p, side, OP_QUANTIZE, layer, BUF_HYPER_LOW);
+    STEP_ARGS(s, quantize)->silu = true;
+    if (side == SIDE_GPU) plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_VECTOR);
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_HYPER_LOW);
+    m = plan_make_matrix(p, layer, up, ROLE_COUNT, BUF_HYPER_GATE);
+    plan_set_matrix(s, &m);
+    plan_add_step(p, side, OP_HYPER_MEAN, layer, BUF_HYPER_IN);
+}
+
 void plan_add_hyper_in(plan *p, plan_side side, int layer, tensor_role fn) {
+    if (p->model->hp.hyper_rank > 0) {
+        add_gated_hyper_in(p, side, layer, first_of_gated(fn));
+        return;
+    }
     const model_tensor *t = layer < 0 ? p->model->t : p->model->layers[layer].t;
     plan_step *s = plan_add_step(p, side, OP_NORM, layer, BUF_STREAMS);
     *STEP_ARGS(s, norm) = (args_norm){
@@ -120,6 +173,12 @@ plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, tensor_role fn
     const model_tensor *t = p->model->layers[layer].t;
     plan_step *s = plan_add_step(p, side, OP_HYPER_OUT, layer, in);
     s->out = BUF_STREAMS;
+    if (hp->hyper_rank > 0) {
+        static const float zeros[MODEL_MAX_STREAMS], one = 1;
+        *STEP_ARGS(s, hyper) = (args_hyper){
+            .base = zeros, .scale = &one, .factor = hp->hyper_magnitude};
+        return s;
+    }
     *STEP_ARGS(s, hyper) = (args_hyper){.base = (const float *)t[fn + 1].data + hp->n_stream,
                                         .scale = (const float *)t[fn + 2].data + 1,
                                         .factor = hp->hyper_magnitude,
@@ -127,6 +186,35 @@ plan_step *plan_add_hyper_out(plan *p, plan_side side, int layer, tensor_role fn
                                         .rounds = hp->hyper_rounds,
                                         .mix_eps = hp->hyper_eps};
     return s;
+}
+
+void plan_add_ngrams(plan *p, int layer) {
+    const model_hparams *hp = &p->model->hp;
+    const model_layer *l = &p->model->layers[layer];
+    const plan_side side = p->splits[layer].primary;
+    plan_ngrams *g = &p->ngrams;
+    const int64_t end = p->n_state + model_state(hp, &l->hp); /* the layer's mixer comes first */
+    *g = (plan_ngrams){.key_norm = l->t[ROLE_NGRAM_KEY_NORM].data,
+                       .query_norm = l->t[ROLE_NGRAM_QUERY_NORM].data,
+                       .conv_norm = l->t[ROLE_NGRAM_CONV_NORM].data,
+                       .conv = {.n_taps = hp->ngrams.n_taps,
+                                .dilation = hp->ngrams.size,
+                                .n_conv = (int64_t)hp->n_stream * hp->n_embd,
+                                .taps = {l->t[ROLE_NGRAM_CONV].data},
+                                .conv_at = end - model_ngram_state(hp, &l->hp)},
+                       .tokens_at = end - (hp->ngrams.size - 1)};
+    plan_step *s = plan_add_step(p, side, OP_NGRAM_ROWS, layer, BUF_Y);
+    s->out = BUF_Y;
+    plan_add_step(p, side, OP_QUANTIZE, layer, BUF_Y);
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_Y);
+    plan_add_matrix(p, s, ROLE_NGRAM_KEY, ROLE_COUNT, BUF_HYPER_GATE);
+    plan_add_matrix(p, s, ROLE_NGRAM_VALUE, ROLE_COUNT, BUF_X);
+    s = plan_add_step(p, side, OP_NGRAM_GATE, layer, BUF_HYPER_GATE);
+    STEP_ARGS(s, ngrams)->ngrams = g;
+    s->out = BUF_STREAMS;
+    s = plan_add_step(p, side, OP_NGRAM_CONV, layer, BUF_HYPER_IN);
+    STEP_ARGS(s, ngrams)->ngrams = g;
+    s->out = BUF_STREAMS;
 }
 
 void plan_add_past_in(plan *p, plan_side side, int layer, tensor_role score) {

@@ -102,6 +102,7 @@ static void need_attention(check *c, const model *m, const model_layer *l) {
     if (m->hp.n_rot > 0) need(c, GPU_OP_ROPE_ANGLES);
     need(c, m->hp.n_latent > 0 ? GPU_OP_LATENT_STORE : GPU_OP_ROPE_STORE);
     if (m->hp.n_latent > 0 && l->t[ROLE_ATTN_GATE].data) need(c, GPU_OP_GATE);
+    if (l->t[ROLE_INDEX_Q].data && m->hp.index_ratio > 0) need(c, GPU_OP_COMPRESS);
     if (l->t[ROLE_INDEX_Q].data) need(c, GPU_OP_ROPE_STORE);
     if (l->t[ROLE_INDEX_Q].data) need(c, GPU_OP_FIND_BLOCKS);
     need(c, GPU_OP_ATTENTION);
@@ -112,6 +113,11 @@ static void need_recurrent(check *c, const model_layer *l) {
     if (l->hp.mixers & MIXER_CONV) return;
     need(c, GPU_OP_RECUR);
     need(c, GPU_OP_GATE);
+}
+
+static void need_gated_streams(check *c) {
+    need(c, GPU_OP_HYPER_MEAN);
+    need(c, GPU_OP_ACTIVATE);
 }
 
 static void need_messages(check *c) {
@@ -128,6 +134,7 @@ static void need_primary(check *c, const model *m, int layer, pi_mode mode) {
     need(c, GPU_OP_ADD);
     if (l->hp.mixers & MIXER_ATTENTION) need_attention(c, m, l);
     if (l->hp.mixers & MIXER_RECURRENT) need_recurrent(c, l);
+    if (m->hp.hyper_rank > 0) need_gated_streams(c);
     if (m->hp.n_stream > 1)
         need(c, m->hp.hyper ? GPU_OP_HYPER : m->hp.past_period > 0 ? GPU_OP_PAST : GPU_OP_MIX);
     if (m->hp.n_embd_layer > 0) need(c, GPU_OP_ACTIVATE);
@@ -164,6 +171,13 @@ static void need_head(check *c, const model *m) {
     if (m->hp.n_stream <= 1) return;
     if (m->hp.past_period > 0) {
         need(c, GPU_OP_PAST);
+        return;
+    }
+    if (m->hp.hyper_rank > 0) {
+        need_gated_streams(c);
+        need(c, GPU_OP_QUANTIZE);
+        need_matrix(c, ROLE_HYPER_HEAD_DOWN, m->t[ROLE_HYPER_HEAD_DOWN].type);
+        need_matrix(c, ROLE_HYPER_HEAD_UP, m->t[ROLE_HYPER_HEAD_UP].type);
         return;
     }
     if (m->hp.hyper) {
@@ -207,6 +221,9 @@ bool plan_is_supported(const model *m, int layer, pi_mode mode, plan_layer_part 
         c.lack = (plan_lack){.op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .feature = "encoders"};
     else if (layer == m->hp.n_layer)
         need_head(&c, m);
+    else if (part == PLAN_PART_PRIMARY && m->layers[layer].hp.ngrams)
+        c.lack = (plan_lack){
+            .op = GPU_OP_ADD, .type = GPU_NO_TYPE, .feature = "embeddings of n-grams"};
     else if (part == PLAN_PART_PRIMARY && m->hp.joint_kv)
         c.lack = (plan_lack){
             .op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .feature = "compressed keys"};
@@ -235,6 +252,8 @@ const char *plan_lack_text(const plan_lack *lack, char text[PLAN_LACK_TEXT]) {
         [GPU_OP_RECUR] = "recurrent layers of this size",
         [GPU_OP_MIX] = "residual streams of this width",
         [GPU_OP_HYPER] = "this number of residual streams",
+        [GPU_OP_HYPER_MEAN] = "this number of residual streams",
+        [GPU_OP_COMPRESS] = "an index of this size",
         [GPU_OP_PAST] = "this number of residual streams",
         [GPU_OP_MERGE] = "residual streams of this width",
         [GPU_OP_ROUTE] = "this number of experts",
@@ -260,7 +279,7 @@ static plan_lack *lack_of(const plan_support *s, int layer, plan_layer_part part
 }
 
 static bool is_same(const plan_lack *a, const plan_lack *b) {
-    return a->op == b->op && a->type == b->type && a->shape == b->shape;
+    return a->op == b->op && a->type == b->type && a->shape == b->shape && a->feature == b->feature;
 }
 
 pi_status plan_support_create(const model *m, const plan_options *options, plan_support *out,

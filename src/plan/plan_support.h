@@ -4,7 +4,7 @@
 #ifndef ENGINE_PLAN_SUPPORT_H
 #define ENGINE_PLAN_SUPPORT_H
 
-#include "gpu_ops.h"
+#include "gpu_support.h"
 #include "plan.h"
 
 /* The first feature that a backend lacks for a part: an operation, optionally for weights of a

@@ -129,6 +129,8 @@ static const struct {
     {NAME_HAS, "altup"},
     {NAME_HAS, "laurel"},
     {NAME_HAS, "per_layer_model_proj"},
+    {NAME_HAS, "ple_norm_"},
+    {NAME_HAS, "ple_conv1d"},
     {NAME_HAS, "ssm_conv1d"},
     {NAME_HAS, "shortconv.conv.weight"},
     {NAME_HAS, "indexer.k_proj.weight"},

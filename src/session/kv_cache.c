@@ -19,10 +19,8 @@ bool kv_layer_rows(const model *m, int layer, quant_type type_k, quant_type type
     if (m->layers[layer].t[ROLE_INDEX_Q].data && out->n_heads > 0 &&
         !quant_row_bytes(type_k, (uint64_t)m->hp.index_dim, &out->row[KV_INDEX]))
         return false;
-    if (l->ratio > 0) {
-        out->per[KV_INDEX] = out->per[KV_COMPRESSED] = l->ratio;
-        out->row[KV_COMPRESSED] = out->row[KV_KEYS];
-    }
+    if (l->ratio > 0) out->per[KV_INDEX] = out->per[KV_COMPRESSED] = l->ratio;
+    if (l->ratio > 0 && m->hp.joint_kv) out->row[KV_COMPRESSED] = out->row[KV_KEYS];
     return m->hp.n_latent > 0 || m->hp.joint_kv ||
            quant_row_bytes(type_v, (uint64_t)l->v_dim, &out->row[KV_VALUES]);
 }
@@ -42,7 +40,7 @@ uint64_t kv_layer_read(const model *m, int layer, const kv_layer *l, const plan_
     }
     if (b->size == 0 || seen <= most) return seen * row;
     size_t bounds = 0;
-    uint64_t choice = seen * l->row[KV_INDEX];
+    uint64_t choice = seen / (uint64_t)l->per[KV_INDEX] * l->row[KV_INDEX];
     if (b->bounds && quant_row_bytes(QUANT_Q8_0, 2 * (uint64_t)lhp->head_dim, &bounds))
         choice = seen / (uint64_t)b->size * heads * bounds;
     return (seen < n_tokens * most ? seen : n_tokens * most) * row + choice;

@@ -34,8 +34,9 @@ static bool stands_still(const model *m, int pair) {
     return m->arch->axes == AXES_INTERLEAVED ? at >= 3 * s[at % 3] : at >= s[0] + s[1] + s[2];
 }
 
-/* divisors: [n_rot/2] or NULL. */
-static void fill_scaled(const model *m, double base, const float *divisors, float *inv_freq) {
+/* divisors: [n_rot/2] or NULL. all: pairs of the fourth axis turn too. */
+static void fill_scaled(const model *m, double base, const float *divisors, bool all,
+                        float *inv_freq) {
     const model_hparams *hp = &m->hp;
     int n_rot = hp->n_rots[ROPE_SET_GLOBAL];
     for (int i = 0; i < n_rot / 2; i++) {
@@ -46,7 +47,7 @@ static void fill_scaled(const model *m, double base, const float *divisors, floa
             double keep = yarn_keep(hp, base, i);
             scaled = scaled * (1 - keep) + freq * keep;
         }
-        inv_freq[i] = stands_still(m, i) ? 0 : (float)scaled;
+        inv_freq[i] = !all && stands_still(m, i) ? 0 : (float)scaled;
     }
 }
 
@@ -62,10 +63,10 @@ void rope_init(rope_frequencies *f, const model *m, float *inv_freq) {
     float *local = inv_freq + ROPE_SET_LOCAL * n;
     *f = (rope_frequencies){.model = m, .inv_freq = inv_freq, .angle_scale = hp->yarn_attn_factor};
     if (small) divisors = small;
-    fill_scaled(m, hp->rope_freq_base, divisors, inv_freq + ROPE_SET_GLOBAL * n);
-    fill_scaled(m, hp->rope_freq_base, big ? big : divisors, inv_freq + ROPE_SETS * n);
+    fill_scaled(m, hp->rope_freq_base, divisors, false, inv_freq + ROPE_SET_GLOBAL * n);
+    fill_scaled(m, hp->rope_freq_base, big ? big : divisors, false, inv_freq + ROPE_SETS * n);
     if (model_scales_rope(m, ROPE_SET_LOCAL))
-        fill_scaled(m, hp->rope_local_base, divisors, local);
+        fill_scaled(m, hp->rope_local_base, divisors, hp->index_ratio > 0, local);
     else
         fill_plain(hp->rope_local_base, hp->n_rots[ROPE_SET_LOCAL], local);
     if (hp->rope_scaling == ROPE_SCALING_YARN && hp->yarn_ext_factor != 0)

@@ -7,7 +7,9 @@
 typedef struct rope_frequencies {
     const model *model;
     /* [ROPE_SETS + 1][n_rot / 2] radians per position; the last set replaces the global set in
-     * sessions longer than the model's original context (LongRoPE). */
+     * sessions longer than the model's original context (LongRoPE). With model_hparams.index_ratio
+     * the local set is for index keys, whose fourth axis also has the position as its
+     * coordinate. */
     float *inv_freq;
     float angle_scale; /* factor of the global set's cos and sin */
 } rope_frequencies;

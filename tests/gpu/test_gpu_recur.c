@@ -115,6 +115,115 @@ static void test_conv(void **state) {
     check_conv(7, GPU_MAX_TAPS, true, false);
 }
 
+/* ---- compressed keys ------------------------------------------------------------------------- */
+
+enum { MAX_KEY = 72, N_CTX = 64 };
+
+/* The key in a row of a session's cache: normed, rotated by its first position. */
+static void check_key(const gpu_compress *a, const float *norm, const float *freq,
+                      const double *key, const gpu_column *col) {
+    double want[MAX_KEY], squares = 0;
+    float row[MAX_KEY];
+    for (int i = 0; i < a->dim; i++) squares += key[i] * key[i] / a->dim;
+    for (int i = 0; i < a->dim; i++)
+        want[i] = key[i] / sqrt(squares + (double)a->eps) * (double)norm[i];
+    for (int i = 0; i < a->n_rot / 2; i++) {
+        int even = a->rot_at + (a->neox ? i : 2 * i);
+        int odd = a->neox ? even + a->n_rot / 2 : even + 1;
+        double angle = (double)(col->pos + 1 - a->ratio) * (double)freq[i];
+        double c = cos(angle) * (double)a->scale, sn = sin(angle) * (double)a->scale;
+        double x = want[even], y = want[odd];
+        want[even] = x * c - y * sn;
+        want[odd] = x * sn + y * c;
+    }
+    const uint8_t *from = (const uint8_t *)col->kv + (size_t)col->n_ctx * a->kv.k_offset +
+                          (size_t)(col->pos / a->ratio) * a->kv.k_row;
+    case_download(row, from, (size_t)a->dim * sizeof *row);
+    for (int i = 0; i < a->dim; i++)
+        case_near((double)row[i], want[i], fabs(want[i]) + 1, 2e-5, "key", i);
+}
+
+/* pos: of the first column of each session. */
+static void check_compress(int dim, int n_rot, int ratio, bool neox, const int pos[SESSIONS]) {
+    case_teardown(NULL);
+    const int ld = dim + 4;
+    const size_t n_bytes = (size_t)(COLS * ld) * 4, row = (size_t)dim * sizeof(float);
+    states s = make_states((int64_t)3 * dim);
+    const float *x = case_random(COLS * ld, 1), *norm = case_random(dim, 1);
+    const float *freq = case_random(n_rot / 2, 1);
+    float *got = case_host(n_bytes);
+    for (int c = 0, i = 0; c < COLS; c++) {
+        if (c > 0 && s.cols[c].at == 0) i++;
+        s.cols[c].pos = pos[i] + s.cols[c].at;
+        s.cols[c].n_ctx = N_CTX;
+        s.cols[c].kv = s.cols[c].at > 0 ? s.cols[c - 1].kv : case_alloc((size_t)N_CTX * 2 * row);
+        float *from = s.from[i];
+        for (int k = AT + dim; s.cols[c].at == 0 && from && k < AT + 2 * dim; k++)
+            from[k] = (float)(pos[i] % ratio);
+        if (s.cols[c].at == 0 && from)
+            the_case.b->upload(the_case.stream, (void *)(uintptr_t)s.cols[c].state_from, from,
+                               (size_t)(AT + s.n) * sizeof(float));
+    }
+    case_sync();
+    const gpu_compress a = {
+        .x = case_upload(x, n_bytes),
+        .ldx = ld,
+        .norm = case_upload(norm, row),
+        .inv_freq = case_upload(freq, (size_t)(n_rot / 2) * 4),
+        .scale = 1.25f,
+        .eps = 1e-6f,
+        .ratio = ratio,
+        .dim = dim,
+        .n_rot = n_rot,
+        .rot_at = dim - n_rot,
+        .n_cols = COLS,
+        .neox = neox,
+        .at = AT,
+        .cols = case_upload(s.cols, sizeof s.cols),
+        .kv = {
+            .k_offset = row, .k_row = row, .type_k = QUANT_F32, .n_head_kv = 1, .head_dim = dim}};
+    OPS->compress(the_case.stream, &a);
+    case_download(got, a.x, n_bytes);
+    for (int session = 0, c = 0; session < SESSIONS; session++) {
+        const float *from = s.from[session], *const device[] = {s.before[session], s.to[session]};
+        double n = 0, sum[MAX_KEY] = {0}, key[MAX_KEY];
+        if (from) n = (double)from[AT + dim];
+        for (int i = 0; i < dim && from; i++) sum[i] = (double)from[AT + 2 * dim + i];
+        for (int t = 0; t <= runs[session]; t++) {
+            for (int k = 0; k < 2; k++) {
+                if (!device[k] || t != (k == 0 ? kept[session] : runs[session])) continue;
+                float *state = case_host((size_t)(AT + s.n) * sizeof *state);
+                case_download(state, device[k], (size_t)(AT + s.n) * sizeof *state);
+                for (int i = 0; i < dim; i++) {
+                    assert_true((double)state[AT + dim + i] == n);
+                    case_near((double)state[AT + 2 * dim + i], sum[i], 10, 1e-5, "sum", i);
+                }
+            }
+            if (t == runs[session]) break;
+            n++;
+            for (int i = 0; i < dim; i++) sum[i] += (double)x[c * ld + i];
+            if ((s.cols[c].pos + 1) % ratio == 0) {
+                for (int i = 0; i < dim; i++) {
+                    key[i] = sum[i] / n;
+                    case_near((double)got[c * ld + i], key[i], 5, 1e-5, "mean", i);
+                    sum[i] = 0;
+                }
+                check_key(&a, norm, freq, key, &s.cols[c]);
+                n = 0;
+            }
+            c++;
+        }
+    }
+}
+
+static void test_compress(void **state) {
+    (void)state;
+    check_compress(64, 16, 4, false, (const int[]){0, 3, 6});
+    check_compress(72, 72, 3, true, (const int[]){0, 5, 10});
+    check_compress(40, 8, 2, true, (const int[]){0, 7, 2});
+    check_compress(8, 4, 1, false, (const int[]){0, 7, 2});
+}
+
 /* ---- recurrence ------------------------------------------------------------------------------ */
 
 typedef struct recur_case {
@@ -309,6 +418,7 @@ static void test_gate(void **state) {
 
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_conv),
+    CASE_TEST(test_compress),
     CASE_TEST(test_recur),
     CASE_TEST(test_gate),
 };

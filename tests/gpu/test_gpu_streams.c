@@ -257,6 +257,41 @@ static void test_hyper(void **state) {
     }
 }
 
+static void check_hyper_mean(int64_t n, int n_stream, int n_cols) {
+    const int64_t ldy = padded(n * n_stream), ldg = ldy + PAD, ldx = padded(n);
+    const float *y = case_random(ldy * n_cols, 1), *gate = case_random(ldg * n_cols, 3);
+    const float *x = case_random(ldx * n_cols, 1);
+    const gpu_hyper_mean a = {.y = upload(y, ldy * n_cols),
+                              .gate = upload(gate, ldg * n_cols),
+                              .ldy = ldy,
+                              .ldg = ldg,
+                              .ldx = ldx,
+                              .n = n,
+                              .n_stream = n_stream,
+                              .n_cols = n_cols,
+                              .x = upload(x, ldx * n_cols)};
+    OPS->hyper_mean(the_case.stream, &a);
+    const float *got = download(a.x, ldx * n_cols);
+    for (int c = 0; c < n_cols; c++) {
+        for (int64_t i = 0; i < ldx; i++) {
+            double want = i < n ? 0 : (double)x[c * ldx + i];
+            for (int k = 0; k < n_stream && i < n; k++)
+                want += (double)y[c * ldy + k * n + i] /
+                        (1 + exp(-(double)gate[c * ldg + k * n + i])) / n_stream;
+            case_near(got[c * ldx + i], want, 5, 1e-5, "mean", i);
+        }
+    }
+}
+
+static void test_hyper_mean(void **state) {
+    (void)state;
+    static const int64_t widths[] = {4, 301, 128, 2052};
+    for (int i = 0; i < COUNTS; i++) {
+        case_teardown(NULL);
+        check_hyper_mean(widths[i], 2 + 2 * i % (MAX_STREAMS - 1), column_counts[i]);
+    }
+}
+
 /* Sums of earlier values, or with `adds` the update of the present one. */
 static void check_past(bool adds, bool begins, int64_t n, int n_past, int n_cols) {
     const int64_t lds = padded(n * (n_past + 2)), ld = padded(n);
@@ -313,7 +348,7 @@ static void test_past(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_mix),  CASE_TEST(test_merge), CASE_TEST(test_hyper),
+    CASE_TEST(test_mix),  CASE_TEST(test_merge), CASE_TEST(test_hyper), CASE_TEST(test_hyper_mean),
     CASE_TEST(test_past), CASE_TEST(test_add),   CASE_TEST(test_top_k),
 };
 CASE_MAIN(tests)

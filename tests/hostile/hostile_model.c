@@ -450,6 +450,18 @@ const hostile_case hostile_model[] = {
      "bad hyperparameter: bad.gguf: key hy_v4.hyper_connection.count is 1, not in 2..8; is the "
      "file "
      "complete?"},
+    {"gated hyper-connections of rank 0", other_arch,
+     "qwen4exp hyper_connection.count=4 hyper_connection.low_rank=0", RUN, 1,
+     "bad hyperparameter: bad.gguf: key qwen4exp.hyper_connection.low_rank is 0, not in "
+     "1..1048576; is the file complete?"},
+    {"embeddings of n-grams of no layer", other_arch,
+     "qwen4exp hyper_connection.count=4 hyper_connection.low_rank=8 ssm.conv_kernel=4 "
+     "ssm.inner_size=64 ssm.state_size=16 ssm.time_step_rank=4 ssm.group_count=4 "
+     "attention.indexer.top_k=9 attention.indexer.head_count=2 attention.indexer.key_length=32 "
+     "ple.layers=0",
+     RUN, 1,
+     "bad hyperparameter: bad.gguf: key qwen4exp.ple.layers does not name one recurrent layer; is "
+     "the file complete?"},
     {"compressed keys without ratios", other_arch,
      "deepseek4 hyper_connection.count=4 hyper_connection.epsilon=0 "
      "hyper_connection.sinkhorn_iterations=2 attention.q_lora_rank=16 "

@@ -76,7 +76,6 @@ static void test_windows(void **state) {
 /* Every architecture has the tensors that a forward pass needs. */
 static void test_required(void **state) {
     (void)state;
-    static const tensor_role roles[] = {ROLE_OUTPUT_NORM, ROLE_OUTPUT};
     static const tensor_role recurrent[] = {ROLE_SSM_IN, ROLE_SSM_CONV, ROLE_SSM_OUT};
     /* Tensors that `prepare` adds if neurons have their own rows. */
     static const tensor_role sparse[] = {ROLE_FFN_DOWN, ROLE_FC1,      ROLE_FC2,
@@ -85,9 +84,11 @@ static void test_required(void **state) {
     for (int i = 0; i < arch_count(); i++) {
         const arch_row *row = arch_at(i);
         assert_non_null(arch_tensor_of(row, ROLE_TOKEN_EMBD));
-        for (size_t k = 0; k < sizeof roles / sizeof roles[0] && !row->encoder; k++)
-            assert_non_null(arch_tensor_of(row, roles[k]));
-        if (row->encoder) assert_null(arch_tensor_of(row, ROLE_OUTPUT));
+        assert_int_not_equal(row->encoder, arch_tensor_of(row, ROLE_OUTPUT) != NULL);
+        /* gated hyper-connections norm the streams */
+        const bool gated = arch_tensor_of(row, ROLE_HYPER_HEAD_NORM);
+        if (!row->encoder)
+            assert_int_not_equal(gated, arch_tensor_of(row, ROLE_OUTPUT_NORM) != NULL);
         bool attends = !row->mixers || row->mixers & MIXER_ATTENTION;
         bool recurs = row->mixers & MIXER_RECURRENT, shifts = row->mixers & MIXER_WKV;
         for (size_t k = 0; k < sizeof recurrent / sizeof recurrent[0]; k++) {
@@ -115,7 +116,7 @@ static void test_required(void **state) {
         else if (!row->alibi) /* files with ALiBi may also have learned positions */
             assert_int_not_equal(row->rope != ROPE_NONE,
                                  arch_tensor_of(row, ROLE_POS_EMBD) != NULL);
-        if (!ffn || row->layers == LAYERS_SINGLE || row->experts_early) continue;
+        if (!ffn || row->layers == LAYERS_SINGLE || row->experts_early || gated) continue;
         assert_int_not_equal(row->parallel, arch_tensor_of(row, ROLE_FFN_NORM) != NULL ||
                                                 arch_tensor_of(row, ROLE_FFN_POST_NORM) != NULL ||
                                                 arch_tensor_of(row, ROLE_FFN_SUM_NORM) != NULL);

@@ -285,7 +285,9 @@ static void attend_blocks(const cpu_exec *c, const attn_layer *a, const attn_tas
                           cpu_attn *args) {
     int64_t pos = t->item->pos + t->token0, size = a->args->blocks.size, n = pos / size + 1,
             before = 0;
-    int head = a->args->blocks.bounds ? t->kv_head * a->group : t->kv_head; /* block_scores_of */
+    int head = a->args->blocks.bounds    ? t->kv_head * a->group /* block_scores_of */
+               : c->model->hp.index_sums ? 0
+                                         : t->kv_head;
     const float *score = plan_blocks_all(&a->args->blocks, t->item->n_tokens, pos)
                              ? NULL
                              : block_scores_of(t->item, t->token0, head);

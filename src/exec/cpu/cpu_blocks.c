@@ -3,7 +3,8 @@
  * A block's score is the highest product of a head's index query and the index keys of the block's
  * positions (MiniMax-M3). In compressed attention blocks are single positions, and a position's
  * score is the sum over the heads of a weight times the positive part of the product (DSA;
- * DeepSeek-V3.2). Compressed keys are scored in the same way, by their index keys (DeepSeek-V4).
+ * DeepSeek-V3.2). Compressed keys are scored in the same way, by their index keys (DeepSeek-V4). In
+ * Qwen4 an index key belongs to several positions, and weights are 1.
  * Sessions keep the scores of a ubatch (block_scores); layers that share a selection find them
  * there. A first phase computes all scores: a task is a few tokens and a range of blocks. A second
  * phase chooses the best blocks: a task is a token and a choice (n_index_choice). Tokens that
@@ -132,6 +133,9 @@ static void score_positions(const cpu_exec *c, const plan_step *s, const plan_bl
     const kv_cache *kv = &item->session->kv;
     const cpu_mat_kernels *mk = &c->kernels.mat[kv->type_k];
     const int n_heads = hp->n_index_head;
+    const int64_t ratio = hp->index_ratio, per = ratio > 0 ? ratio : 1; /* positions of a key */
+    int64_t k1 = (p1 + per - 1) / per;
+    if (ratio > 0 && (item->pos + end) / per < k1) k1 = (item->pos + end) / per;
     cpu_act q = {.kind = mk->act,
                  .n = hp->index_dim,
                  .n_cols = (int64_t)(end - first) * n_heads,
@@ -140,8 +144,8 @@ static void score_positions(const cpu_exec *c, const plan_step *s, const plan_bl
     const cpu_exec_product *by = tiled ? &cpu_exec_by_tile : &cpu_exec_by_vector;
     q.layout = by->layout;
     c->kernels.act_encode(ts->q, hp->index_dim, 0, q.n_cols, &q);
-    for (int64_t at = p0; at < p1; at += INDEX_PART) {
-        const int n = p1 - at < INDEX_PART ? (int)(p1 - at) : INDEX_PART;
+    for (int64_t at = p0 / per; at < k1; at += INDEX_PART) {
+        const int n = k1 - at < INDEX_PART ? (int)(k1 - at) : INDEX_PART;
         const cpu_mat keys = {.data = kv_cache_row(kv, s->layer, KV_INDEX, 0, at),
                               .row_bytes = kv->layers[s->layer].row[KV_INDEX],
                               .n_in = hp->index_dim,
@@ -149,17 +153,24 @@ static void score_positions(const cpu_exec *c, const plan_step *s, const plan_bl
                               .type = kv->type_k};
         by->run(mk, &keys, 0, n, &q, ts->index, INDEX_PART, ts->kernel);
         for (int i = first; i < end; i++) {
-            const float *weight = cpu_exec_row(c, BUF_INDEX_W, item->row + i);
+            const float *weight = ratio > 0 ? NULL : cpu_exec_row(c, BUF_INDEX_W, item->row + i);
             const float *product = ts->index + (int64_t)(i - first) * n_heads * INDEX_PART;
-            float *score = block_scores_of(item, i, 0) + at;
-            const int64_t seen = plan_blocks_seen(b, item->pos + i) - at;
+            float *score = block_scores_of(item, i, 0);
+            const int64_t seen = plan_blocks_seen(b, item->pos + i) / per - at;
             for (int p = 0; p < n && p < seen; p++) {
                 float sum = 0;
                 for (int h = 0; h < n_heads; h++)
-                    sum += weight[h] * fmaxf(product[(int64_t)h * INDEX_PART + p], 0);
-                score[p] = sum;
+                    sum += (weight ? weight[h] : 1) *
+                           fmaxf(product[(int64_t)h * INDEX_PART + p], 0);
+                const int64_t key0 = (at + p) * per, key1 = key0 + per;
+                for (int64_t x = key0 > p0 ? key0 : p0; x < key1 && x < p1; x++) score[x] = sum;
             }
         }
+    }
+    for (int i = first; i < end && ratio > 0; i++) { /* after the last complete key */
+        const int64_t seen = item->pos + i + 1, rest = seen / per * per;
+        for (int64_t x = rest > p0 ? rest : p0; x < seen && x < p1; x++)
+            block_scores_of(item, i, 0)[x] = INFINITY;
     }
 }
 
@@ -261,6 +272,12 @@ static void list_best(float *score, int64_t n, int32_t *list, int64_t top) {
         if (isnan(score[i])) list[n_listed++] = (int32_t)i;
 }
 
+/* Leaves out all positions but the listed ones. */
+static void mark_listed(float *score, int64_t n, const int32_t *list, int64_t n_listed) {
+    for (int64_t i = 0; i < n; i++) score[i] = BLOCK_LEFT_OUT;
+    for (int64_t i = 0; i < n_listed; i++) score[list[i]] = INFINITY;
+}
+
 void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *blocks, int ith) {
     int64_t n_tasks = 0, n_choices = c->model->hp.n_index_choice;
     for (int i = 0; i < c->ubatch.n_items; i++) {
@@ -285,9 +302,11 @@ void cpu_exec_find_blocks(cpu_exec *c, const plan_step *s, const plan_blocks *bl
         if (plan_blocks_all(blocks, item->n_tokens, c->ubatch.positions[row])) continue;
         float *score = block_scores_of(item, (int)row - item->row, (int)(i % n_choices));
         const int64_t n = plan_blocks_seen(blocks, c->ubatch.positions[row]);
-        if (item->session->blocks.n_list > 0)
-            list_best(score, n, cpu_exec_block_list(item, (int)row - item->row), blocks->top);
-        else
+        int32_t *list = cpu_exec_block_list(item, (int)row - item->row);
+        if (item->session->blocks.n_list > 0) list_best(score, n, list, blocks->top);
+        if (c->model->hp.index_ratio > 0)
+            mark_listed(score, n, list, blocks->top);
+        else if (item->session->blocks.n_list == 0)
             block_scores_keep_best(score, n, blocks);
     }
 }

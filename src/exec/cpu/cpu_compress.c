@@ -1,7 +1,7 @@
 /* cpu_compress.c: steps of attention with compressed keys (plan_compress.c). Each element of a key
  * is a softmax-weighted sum over positions. Its state (maximum, sum of weights, weighted sum) is
  * updated token by token. A session keeps the states of the incomplete key and, if keys overlap,
- * those of the next key, to which the same tokens contribute. */
+ * those of the next key, to which the same tokens contribute. Index keys of Qwen4 are means. */
 #include <math.h>
 #include <string.h>
 
@@ -18,6 +18,14 @@ static void clear(partial *p) {
     for (int i = 0; i < ELEMENTS; i++) {
         p->m[i] = -INFINITY;
         p->l[i] = p->sum[i] = 0;
+    }
+}
+
+/* A mean: equal weights. */
+static void add_evenly(partial *p, const float *value, int n) {
+    for (int i = 0; i < n; i++) {
+        p->l[i] += 1;
+        p->sum[i] += value[i];
     }
 }
 
@@ -66,9 +74,10 @@ static void run_piece(cpu_exec *c, const piece *k) {
             move_state(k, parts, NULL, k->item->state_before);
         const int64_t at = (k->item->pos + t) % a->ratio;
         float *x = cpu_exec_row(c, BUF_COMPRESS, k->item->row + t) + k->of->at + k->first;
-        const float *position = k->of->positions + at * width + k->first;
+        if (!k->of->positions) add_evenly(&parts[0], x, k->n);
         /* with two parts the first belongs to the next key */
-        for (int i = 0; i < a->n_parts; i++) {
+        for (int i = 0; i < a->n_parts && k->of->positions; i++) {
+            const float *position = k->of->positions + at * width + k->first;
             const int64_t part = i * k->of->dim;
             add_token(&parts[a->n_parts - 1 - i], x + part, x + width + part, position + part,
                       k->n);
@@ -81,26 +90,30 @@ static void run_piece(cpu_exec *c, const piece *k) {
     move_state(k, parts, NULL, k->item->state_to);
 }
 
-/* Rotates a completed key by the position of its first token: by the position of its last token,
- * then back by the difference. */
+/* Stores a completed key, rotated by the position of its first token. */
 static void store_key(cpu_exec *c, const plan_step *s, const args_compress *a, int kind,
-                      int64_t row, const float *back) {
+                      int64_t row, float *cs) {
     const model_hparams *hp = &c->model->hp;
     const struct plan_compressed *of = &a->of[kind];
     const kv_cache *kv = &c->ubatch.item_of_row[row]->session->kv;
+    const int64_t pos = c->ubatch.positions[row];
+    const float *frequencies = rope_frequencies_of(&c->rope, kv->n_ctx, a->set);
+    const float scale = model_scales_rope(c->model, a->set) ? c->rope.angle_scale : 1;
     float *x = cpu_exec_row(c, BUF_COMPRESS, row) + of->at;
-    const float *cs = c->angles + (row * ROPE_SETS + (int64_t)a->set) * hp->n_rot;
+    for (int k = 0; k < hp->n_rot / 2; k++) {
+        const double angle = (double)(pos + 1 - a->ratio) * (double)frequencies[k];
+        cs[2 * k] = (float)cos(angle) * scale;
+        cs[2 * k + 1] = (float)sin(angle) * scale;
+    }
     c->kernels.rms_norm(x, of->norm, x, of->dim, hp->norm_eps);
     c->kernels.rope(x + of->rot_at, hp->n_rot, cs, a->neox);
-    c->kernels.rope(x + of->rot_at, hp->n_rot, back, a->neox);
     kv_rotate(&c->kernels, kv->type_k, x, of->dim);
     uint8_t *to = kv_cache_row(kv, s->layer, kind == 0 ? KV_COMPRESSED : KV_INDEX, 0,
-                               c->ubatch.positions[row] / a->ratio);
+                               pos / a->ratio);
     c->kernels.kv_store(x, to, kv->type_k, of->dim);
 }
 
 void cpu_exec_compress(cpu_exec *c, const plan_step *s, const args_compress *a, int ith) {
-    const model_hparams *hp = &c->model->hp;
     const int n_kinds = a->of[1].dim > 0 ? 2 : 1;
     int64_t pieces[2] = {(a->of[0].dim + ELEMENTS - 1) / ELEMENTS,
                          (a->of[1].dim + ELEMENTS - 1) / ELEMENTS};
@@ -113,18 +126,11 @@ void cpu_exec_compress(cpu_exec *c, const plan_step *s, const args_compress *a, 
         run_piece(c, &k);
     }
     pool_barrier(c->pool);
-    float *back = c->scratch[ith].acc; /* [n_rot] */
     for (int64_t i; (i = pool_take(c->pool, 1)) < (int64_t)n_kinds * c->ubatch.n_tokens;) {
-        int64_t row = i / n_kinds;
-        if ((c->ubatch.positions[row] + 1) % a->ratio != 0) continue;
-        const kv_cache *kv = &c->ubatch.item_of_row[row]->session->kv;
-        const float *frequencies = rope_frequencies_of(&c->rope, kv->n_ctx, a->set);
-        for (int k = 0; k < hp->n_rot / 2; k++) {
-            const double angle = (double)(1 - a->ratio) * (double)frequencies[k];
-            back[2 * k] = (float)cos(angle);
-            back[2 * k + 1] = (float)sin(angle);
-        }
-        store_key(c, s, a, (int)(i % n_kinds), row, back);
+        const int64_t row = i / n_kinds;
+        const int kind = (int)(i % n_kinds);
+        if (a->of[kind].dim > 0 && (c->ubatch.positions[row] + 1) % a->ratio == 0)
+            store_key(c, s, a, kind, row, c->scratch[ith].acc /* [n_rot] */);
     }
 }
 

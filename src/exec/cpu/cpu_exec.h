@@ -80,10 +80,14 @@ void cpu_exec_merge(cpu_exec *c, const plan_step *s);
 void cpu_exec_predict(cpu_exec *c, const plan_step *s, const args_mix *a);
 void cpu_exec_hyper_start(cpu_exec *c, const plan_step *s);
 void cpu_exec_hyper_in(cpu_exec *c, const plan_step *s, const args_hyper *a);
+void cpu_exec_hyper_mean(cpu_exec *c, const plan_step *s);
 void cpu_exec_past_in(cpu_exec *c, const plan_step *s, const args_past *a);
 void cpu_exec_past_out(cpu_exec *c, const plan_step *s, const args_past *a);
 void cpu_exec_hyper_out(cpu_exec *c, const plan_step *s, const args_hyper *a);
 void cpu_exec_correct(cpu_exec *c, const plan_step *s, const args_mix *a);
+/* cpu_ngram.c */
+void cpu_exec_ngram_rows(cpu_exec *c, const plan_step *s);
+void cpu_exec_ngram_gate(cpu_exec *c, const plan_step *s, const plan_ngrams *g);
 /* cpu_attention.c */
 void cpu_exec_attention_whole(cpu_exec *c, const plan_step *s, const args_attention *args, int ith);
 void cpu_exec_attention_split(cpu_exec *c, const plan_step *s, const args_attention *args, int ith);
@@ -98,7 +102,7 @@ void cpu_exec_latent_store(cpu_exec *c, const plan_step *s, const args_latent_st
 void cpu_exec_compress(cpu_exec *c, const plan_step *s, const args_compress *a, int ith);
 void cpu_exec_rope_back(cpu_exec *c, const plan_step *s, const args_rope *a);
 /* cpu_recurrent.c */
-void cpu_exec_conv(cpu_exec *c, const plan_recurrent *r);
+void cpu_exec_conv(cpu_exec *c, const plan_step *s, const plan_recurrent *r);
 void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith);
 void cpu_exec_gate_ssm(cpu_exec *c, const plan_recurrent *r);
 void cpu_exec_gate_heads(cpu_exec *c, const plan_step *s, const args_gate_heads *a);
@@ -144,6 +148,10 @@ void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a);
 /* Writes the hidden states of the wanted rows where the head is on the CPU. The calling thread does
  * it after the steps: there are few rows, or the work is small compared with prefill. */
 void cpu_exec_hidden(cpu_exec *c);
+
+/* Fills in engine_ubatch.ngrams, and stores the last tokens of each item in the sessions' states.
+ * Call before the steps, in plans with embeddings of n-grams. */
+void cpu_exec_find_ngrams(cpu_exec *c);
 
 /* y = norm of x, which may be y. */
 void cpu_exec_norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, const float *x,

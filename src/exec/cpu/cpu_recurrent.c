@@ -20,14 +20,20 @@ typedef struct conv_task {
     cpu_exec *c;
     const plan_recurrent *r;
     const ubatch_item *item;
+    plan_buffer in;
     int64_t first;
     int n;
 } conv_task;
 
+/* Inputs in a session's state. */
+static int kept_inputs(const plan_recurrent *r) {
+    return (r->n_taps - 1) * r->dilation;
+}
+
 /* The input `back` tokens before token t; NULL: zeros. */
 static const float *input_at(const conv_task *k, int64_t t, int back) {
-    int n_old = k->r->n_taps - 1;
-    if (t >= back) return cpu_exec_row(k->c, BUF_SSM_IN, k->item->row + t - back) + k->first;
+    int n_old = kept_inputs(k->r);
+    if (t >= back) return cpu_exec_row(k->c, k->in, k->item->row + t - back) + k->first;
     if (!k->item->state_from) return NULL;
     return k->item->state_from + k->r->conv_at + (n_old + t - back) * k->r->n_conv + k->first;
 }
@@ -35,7 +41,7 @@ static const float *input_at(const conv_task *k, int64_t t, int back) {
 /* Stores the last inputs after n_tokens. `state` may be the old state: rows move towards its
  * beginning. */
 static void store_inputs(const conv_task *k, int64_t n_tokens, float *state) {
-    int n_old = k->r->n_taps - 1;
+    int n_old = kept_inputs(k->r);
     for (int j = 0; j < n_old; j++) {
         const float *from = input_at(k, n_tokens, n_old - j);
         float *to = state + k->r->conv_at + j * k->r->n_conv + k->first;
@@ -49,7 +55,7 @@ static void store_inputs(const conv_task *k, int64_t n_tokens, float *state) {
 static void convolve(const conv_task *k, float taps[][CONV_CHANNELS], int64_t t, float *y) {
     for (int i = 0; i < k->n; i++) y[i] = k->r->conv_bias ? k->r->conv_bias[k->first + i] : 0;
     for (int j = 0; j < k->r->n_taps; j++) {
-        const float *x = input_at(k, t, k->r->n_taps - 1 - j);
+        const float *x = input_at(k, t, (k->r->n_taps - 1 - j) * k->r->dilation);
         for (int i = 0; x && i < k->n; i++) y[i] += taps[j][i] * x[i];
     }
 }
@@ -77,7 +83,18 @@ static void run_ssm_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
     }
 }
 
-void cpu_exec_conv(cpu_exec *c, const plan_recurrent *r) {
+/* Embeddings of n-grams: the streams are increased by the result. */
+static void run_ngram_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
+    for (int64_t t = 0; t < k->item->n_tokens; t++) {
+        float y[CONV_CHANNELS];
+        float *streams = cpu_exec_row(k->c, BUF_STREAMS, k->item->row + t) + k->first;
+        convolve(k, taps, t, y);
+        k->c->kernels.activate(ACTIVATION_SILU, 0, y, NULL, y, k->n);
+        k->c->kernels.add(streams, y, streams, k->n);
+    }
+}
+
+void cpu_exec_conv(cpu_exec *c, const plan_step *s, const plan_recurrent *r) {
     float taps[MAX_TAPS][CONV_CHANNELS];
     int64_t blocks = (r->n_conv + CONV_CHANNELS - 1) / CONV_CHANNELS;
     int64_t part = r->mixer == MIXER_KDA ? r->n_conv / 3 : r->n_conv;
@@ -85,6 +102,7 @@ void cpu_exec_conv(cpu_exec *c, const plan_recurrent *r) {
         conv_task k = {.c = c,
                        .r = r,
                        .item = &c->ubatch.items[index / blocks],
+                       .in = s->in,
                        .first = index % blocks * CONV_CHANNELS};
         k.n = (int)(r->n_conv - k.first < CONV_CHANNELS ? r->n_conv - k.first : CONV_CHANNELS);
         for (int i = 0; i < k.n; i++) {
@@ -94,6 +112,8 @@ void cpu_exec_conv(cpu_exec *c, const plan_recurrent *r) {
         }
         if (r->mixer == MIXER_CONV)
             run_short_conv(&k, taps);
+        else if (s->op == OP_NGRAM_CONV)
+            run_ngram_conv(&k, taps);
         else
             run_ssm_conv(&k, taps);
         if (k.item->state_before) store_inputs(&k, k.item->n_before, k.item->state_before);
@@ -318,8 +338,9 @@ void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith) {
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 
-/* Mamba gates, then (Mamba-2) norms groups of heads; the delta rule norms every head, then gates;
- * KDA gates with a sigmoid, and so does lightning attention, which norms all heads together. */
+/* Mamba gates, then (Mamba-2) norms groups of heads; the delta rule norms every head, then gates,
+ * in Qwen4 with a sigmoid; KDA gates with a sigmoid, and so does lightning attention, which norms
+ * all heads together. */
 static void gate_row(cpu_exec *c, const plan_recurrent *r, int64_t row) {
     bool first = r->mixer & (MIXER_SSM | MIXER_SCAN), all = r->mixer == MIXER_LIGHTNING;
     int64_t n = r->n_head * r->head_dim, width = first ? n / r->n_group : all ? n : r->head_dim;
@@ -329,8 +350,9 @@ static void gate_row(cpu_exec *c, const plan_recurrent *r, int64_t row) {
     for (int64_t i = 0; r->norm && i < n; i += width)
         c->kernels.rms_norm(y + i, first ? r->norm + i : r->norm, y + i, width,
                             c->model->hp.norm_eps);
-    if (r->mixer == MIXER_DELTA) c->kernels.activate(ACTIVATION_SILU, 0, gate, y, y, n);
-    if (r->mixer & (MIXER_KDA | MIXER_LIGHTNING)) c->kernels.gate(gate, y, n);
+    bool sigmoid = r->mixer & (MIXER_KDA | MIXER_LIGHTNING) || r->sigmoid;
+    if (sigmoid) c->kernels.gate(gate, y, n);
+    if (r->mixer == MIXER_DELTA && !sigmoid) c->kernels.activate(ACTIVATION_SILU, 0, gate, y, y, n);
 }
 
 void cpu_exec_gate_ssm(cpu_exec *c, const plan_recurrent *r) {

@@ -165,6 +165,18 @@ void cpu_exec_hyper_in(cpu_exec *c, const plan_step *s, const args_hyper *a) {
     }
 }
 
+void cpu_exec_hyper_mean(cpu_exec *c, const plan_step *s) {
+    const model_hparams *hp = &c->model->hp;
+    int64_t row, n = hp->n_embd, all = n * hp->n_stream;
+    while ((row = pool_take(c->pool, 1)) < c->ubatch.n_tokens) {
+        float *streams = cpu_exec_row(c, s->in, row), *x = cpu_exec_row(c, BUF_X, row);
+        c->kernels.gate(cpu_exec_row(c, BUF_HYPER_GATE, row), streams, all);
+        memcpy(x, streams, (size_t)n * sizeof *x);
+        for (int k = 1; k < hp->n_stream; k++) c->kernels.add(x, streams + k * n, x, n);
+        for (int64_t i = 0; i < n; i++) x[i] /= (float)hp->n_stream;
+    }
+}
+
 void cpu_exec_hyper_out(cpu_exec *c, const plan_step *s, const args_hyper *a) {
     const model_hparams *hp = &c->model->hp;
     int64_t row, n = hp->n_embd;

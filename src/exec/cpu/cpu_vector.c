@@ -122,8 +122,16 @@ void cpu_exec_norm(cpu_exec *c, const plan_step *s, const args_norm *a) {
     const cpu_act_layout layout = cpu_exec_layout(c, s);
     int64_t n = c->ubatch.n_tokens, c0, c1;
     while (take_rows(c, n, &c0, &c1)) {
-        for (int64_t i = c0; i < c1; i++)
-            cpu_exec_norm_row(c, s, a, cpu_exec_row(c, s->in, i), cpu_exec_row(c, s->out, i));
+        for (int64_t i = c0; i < c1; i++) {
+            const float *x = cpu_exec_row(c, s->in, i);
+            float *y = cpu_exec_row(c, s->out, i);
+            args_norm one = *a;
+            cpu_exec_norm_row(c, s, &one, x, y);
+            for (int k = 1; k < a->n; k++) {
+                if (one.weight) one.weight += a->width;
+                cpu_exec_norm_row(c, s, &one, x + k * a->width, y + k * a->width);
+            }
+        }
         quantize(c, s, layout, s->out, c0, c1, n);
     }
 }
@@ -168,9 +176,10 @@ void cpu_exec_quantize(cpu_exec *c, const plan_step *s, const args_quantize *a) 
     int64_t n = cpu_exec_n_rows(c, s), c0, c1;
     if (a->received && plan_message_is_q8(c->plan, STEP_ARGS(s - 1, message), (int)n)) return;
     while (take_rows(c, n, &c0, &c1)) {
-        for (int64_t i = c0; i < c1 && a->relu; i++) {
+        for (int64_t i = c0; i < c1 && (a->relu || a->silu); i++) {
             float *v = cpu_exec_row(c, s->in, i);
-            c->kernels.activate(ACTIVATION_RELU, 0, v, NULL, v, s->act_width);
+            const activation f = a->relu ? ACTIVATION_RELU : ACTIVATION_SILU;
+            c->kernels.activate(f, 0, v, NULL, v, s->act_width);
         }
         for (int64_t i = c0; i < c1 && (a->tanh || a->sigmoid); i++) {
             float *v = cpu_exec_row(c, s->in, i);

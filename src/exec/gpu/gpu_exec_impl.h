@@ -358,6 +358,8 @@ void gpu_exec_rope_store(gpu_exec *g, const plan_step *s, const args_rope *args,
                          const gpu_exec_step *w, const gpu_exec_shape *p);
 void gpu_exec_index_store(gpu_exec *g, const plan_step *s, const args_rope *args,
                           const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_compress(gpu_exec *g, const args_compress *args, const gpu_exec_step *w,
+                       const gpu_exec_shape *p);
 void gpu_exec_find_blocks(gpu_exec *g, const plan_blocks *blocks, const gpu_exec_step *w,
                           const gpu_exec_shape *p);
 void gpu_exec_attention(gpu_exec *g, const plan_step *s, const args_attention *args,
@@ -377,6 +379,7 @@ void gpu_exec_past(gpu_exec *g, const plan_step *s, const args_past *args, const
                    const gpu_exec_shape *p);
 void gpu_exec_hyper(gpu_exec *g, const plan_step *s, const args_hyper *args, const gpu_exec_step *w,
                     const gpu_exec_shape *p);
+void gpu_exec_hyper_mean(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p);
 void gpu_exec_merge(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p);
 /* gpu_recurrent.c */
 void gpu_exec_conv(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,

@@ -69,10 +69,11 @@ pi_status gpu_exec_kv_copy(gpu_exec *g, pi_session *to, const pi_session *from, 
                            pi_error *err) {
     for (int layer = 0; layer < g->model->hp.n_layer; layer++) {
         for (int part = 0; part < KV_PARTS; part++) {
+            const size_t rows = (size_t)(n / from->kv.layers[layer].per[part]);
             size_t row;
             uint8_t *there = kv_rows(g, to, layer, (kv_part)part, &row);
             const uint8_t *here = kv_rows(g, from, layer, (kv_part)part, &row);
-            if (row) g->b->copy(g->stream, there, here, (size_t)n * row);
+            if (row) g->b->copy(g->stream, there, here, rows * row);
         }
     }
     return g->b->stream_sync(g->stream, err);
@@ -106,10 +107,11 @@ static pi_status copy_layers(gpu_exec *g, const pi_session *s, const float *floa
     float *here = s->state.data + (floats - s->state.data);
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {
         const plan_step *t = &g->plan->gpu_steps[i];
-        if (t->op != OP_CONV) continue;
+        if (t->op != OP_CONV && t->op != OP_COMPRESS) continue;
         int64_t n = model_state(&g->model->hp, &g->model->layers[t->layer].hp);
-        copy(g, there + g->steps[i].state_at, here + STEP_ARGS(t, recurrent)->mixer->conv_at,
-             (size_t)n * sizeof *here);
+        int64_t at = t->op == OP_CONV ? STEP_ARGS(t, recurrent)->mixer->conv_at
+                                      : STEP_ARGS(t, compress)->of[0].state;
+        copy(g, there + g->steps[i].state_at, here + at, (size_t)n * sizeof *here);
     }
     return g->b->stream_sync(g->stream, err);
 }

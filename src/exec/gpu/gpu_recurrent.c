@@ -77,7 +77,7 @@ void gpu_exec_gate_ssm(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step
                                        : r->head_dim,
                         .share = 1,
                         .first = first,
-                        .sigmoid = r->mixer & (MIXER_KDA | MIXER_LIGHTNING),
+                        .sigmoid = r->mixer & (MIXER_KDA | MIXER_LIGHTNING) || r->sigmoid,
                         .eps = g->model->hp.norm_eps,
                         .n_cols = p->n_cols,
                         .x = g->buf[BUF_SSM_OUT]};

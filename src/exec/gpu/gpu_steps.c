@@ -38,6 +38,12 @@ void gpu_exec_norm(gpu_exec *g, const plan_step *s, const args_norm *args, const
     a.q8 = gpu_exec_q8(g, s, p->form);
     if (gpu_exec_sends(g, s, p, &send)) a.send = &send;
     g->b->ops.norm(g->stream, &a);
+    for (int k = 1; k < args->n; k++) { /* a later step quantizes them together */
+        a.x += args->width;
+        a.y += args->width;
+        a.w += args->width;
+        g->b->ops.norm(g->stream, &a);
+    }
 }
 
 void gpu_exec_head_norm(gpu_exec *g, const plan_step *s, const args_norm *args,
@@ -81,7 +87,20 @@ void gpu_exec_quantize(gpu_exec *g, const plan_step *s, const args_quantize *arg
         .sigmoid = true,
         .n_cols = p->n_cols,
         .x = g->buf[s->in]};
+    const gpu_activate silu = {.gate = g->buf[s->in],
+                               .ldg = g->plan->gpu_width[s->in],
+                               .ldy = g->plan->gpu_width[s->in],
+                               .n = s->act_width,
+                               .n_cols = p->n_cols,
+                               .f = ACTIVATION_SILU,
+                               .cut = -1,
+                               .y = g->buf[s->in],
+                               .q8 = quantize.q8};
     if (args->gated) g->b->ops.gate(g->stream, &gate);
+    if (args->silu) {
+        g->b->ops.activate(g->stream, &silu);
+        return;
+    }
     if (args->layer_embd)
         gpu_exec_activate(g, s, p);
     else if (quantize.q8)
@@ -219,20 +238,48 @@ void gpu_exec_index_store(gpu_exec *g, const plan_step *s, const args_rope *args
     g->b->ops.rope_store(g->stream, &a);
 }
 
+void gpu_exec_compress(gpu_exec *g, const args_compress *args, const gpu_exec_step *w,
+                       const gpu_exec_shape *p) {
+    const model_hparams *hp = &g->model->hp;
+    const bool global = args->set == ROPE_SET_GLOBAL;
+    const struct plan_compressed *of = &args->of[1];
+    const gpu_compress a = {.x = g->buf[BUF_COMPRESS] + of->at,
+                            .ldx = g->plan->gpu_width[BUF_COMPRESS],
+                            .norm = w->k_norm,
+                            .inv_freq = gpu_exec_frequencies(g, args->set),
+                            .inv_freq_long = global ? gpu_exec_frequencies(g, ROPE_SETS) : NULL,
+                            .long_from = hp->rope_orig_ctx,
+                            .scale = model_scales_rope(g->model, args->set) ? g->angle_scale : 1,
+                            .eps = hp->norm_eps,
+                            .ratio = args->ratio,
+                            .dim = (int32_t)of->dim,
+                            .n_rot = hp->n_rot,
+                            .rot_at = of->rot_at,
+                            .n_cols = p->n_cols,
+                            .neox = args->neox,
+                            .at = w->state_at,
+                            .cols = gpu_exec_columns(g),
+                            .kv = w->kv};
+    g->b->ops.compress(g->stream, &a);
+}
+
 void gpu_exec_find_blocks(gpu_exec *g, const plan_blocks *blocks, const gpu_exec_step *w,
                           const gpu_exec_shape *p) {
     const bool sums = g->model->hp.index_sums;
-    const gpu_find_blocks a = {.q = g->buf[BUF_INDEX_Q],
-                               .ldq = g->plan->gpu_width[BUF_INDEX_Q],
-                               .weights = sums ? g->buf[BUF_INDEX_W] : NULL,
-                               .ldw = g->plan->gpu_width[BUF_INDEX_W],
-                               .n_queries = g->model->hp.n_index_head,
-                               .cols = gpu_exec_columns(g),
-                               .kv = w->kv,
-                               .blocks = sparse_of(g, blocks),
-                               .local = blocks->local,
-                               .n_cols = p->n_cols,
-                               .n_parts = p->n_splits};
+    const gpu_find_blocks a = {
+        .q = g->buf[BUF_INDEX_Q],
+        .ldq = g->plan->gpu_width[BUF_INDEX_Q],
+        .sums = sums,
+        .ratio = g->model->hp.index_ratio,
+        .weights = sums && g->model->hp.index_ratio == 0 ? g->buf[BUF_INDEX_W] : NULL,
+        .ldw = g->plan->gpu_width[BUF_INDEX_W],
+        .n_queries = g->model->hp.n_index_head,
+        .cols = gpu_exec_columns(g),
+        .kv = w->kv,
+        .blocks = sparse_of(g, blocks),
+        .local = blocks->local,
+        .n_cols = p->n_cols,
+        .n_parts = p->n_splits};
     g->b->ops.find_blocks(g->stream, &a);
 }
 

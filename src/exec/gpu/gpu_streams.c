@@ -44,7 +44,7 @@ void gpu_exec_hyper(gpu_exec *g, const plan_step *s, const args_hyper *args, con
                          .base = w->coefficients,
                          .scale = w->norm_weight,
                          .factor = args->factor,
-                         .eps = g->model->hp.hyper_eps,
+                         .eps = args->eps,
                          .lds = g->plan->gpu_width[BUF_STREAMS],
                          .ldw = g->plan->gpu_width[BUF_HYPER],
                          .ldx = g->plan->gpu_width[x],
@@ -54,6 +54,19 @@ void gpu_exec_hyper(gpu_exec *g, const plan_step *s, const args_hyper *args, con
                          .streams = g->buf[BUF_STREAMS],
                          .x = g->buf[x]};
     g->b->ops.hyper(g->stream, &a);
+}
+
+void gpu_exec_hyper_mean(gpu_exec *g, const plan_step *s, const gpu_exec_shape *p) {
+    const gpu_hyper_mean a = {.y = g->buf[s->in],
+                              .gate = g->buf[BUF_HYPER_GATE],
+                              .ldy = g->plan->gpu_width[s->in],
+                              .ldg = g->plan->gpu_width[BUF_HYPER_GATE],
+                              .ldx = g->plan->gpu_width[BUF_X],
+                              .n = g->model->hp.n_embd,
+                              .n_stream = g->model->hp.n_stream,
+                              .n_cols = p->n_cols,
+                              .x = g->buf[BUF_X]};
+    g->b->ops.hyper_mean(g->stream, &a);
 }
 
 void gpu_exec_past(gpu_exec *g, const plan_step *s, const args_past *args, const gpu_exec_step *w,

@@ -205,9 +205,10 @@ static pi_status upload_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out,
 
 static pi_status upload_norm(gpu_exec *g, const args_norm *a, gpu_exec_step *out, pi_error *err) {
     const char *what = "a norm";
-    pi_status status = gpu_exec_upload_floats(g, a->weight, a->width, what, &out->norm_weight, err);
+    const int64_t n = a->width * (a->n > 1 ? a->n : 1);
+    pi_status status = gpu_exec_upload_floats(g, a->weight, n, what, &out->norm_weight, err);
     if (status != PI_OK) return status;
-    return gpu_exec_upload_floats(g, a->bias, a->width, what, &out->norm_bias, err);
+    return gpu_exec_upload_floats(g, a->bias, n, what, &out->norm_bias, err);
 }
 
 static pi_status upload_mix(gpu_exec *g, const plan_step *s, const args_mix *a, gpu_exec_step *out,
@@ -367,15 +368,15 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
     g->kv_per_position = v_offset + n_heads * row_v;
 }
 
-/* Lays out the layer's index keys. */
-static void lay_out_index(gpu_exec *g, gpu_kv_layout *kv) {
+/* Lays out the layer's index keys, one for `per` positions. */
+static void lay_out_index(gpu_exec *g, size_t per, gpu_kv_layout *kv) {
     *kv = (gpu_kv_layout){.k_offset = cache_offset(g->kv_per_position, g->type_k),
                           .type_k = g->type_k,
                           .k_hadamard = kv_hadamard(g->type_k, g->model->hp.index_dim),
                           .n_head_kv = 1,
                           .head_dim = g->model->hp.index_dim};
     quant_row_bytes(g->type_k, (uint64_t)kv->head_dim, &kv->k_row);
-    g->kv_per_position = kv->k_offset + kv->k_row;
+    g->kv_per_position = kv->k_offset + (kv->k_row + per - 1) / per;
 }
 
 /* Lays out the block scores, which layers write one after the other. */
@@ -414,9 +415,25 @@ static pi_status upload_rope(gpu_exec *g, const plan_step *s, const args_rope *a
                                   err);
 }
 
-static pi_status upload_index(gpu_exec *g, const args_rope *a, gpu_exec_step *out, pi_error *err) {
+static pi_status upload_compress(gpu_exec *g, const plan_step *s, const args_compress *a,
+                                 gpu_exec_step *out, pi_error *err) {
+    const struct plan_compressed *of = &a->of[1];
+    lay_out_index(g, (size_t)a->ratio, &out->kv);
+    out->state_at = g->n_state;
+    g->n_state += model_state(&g->model->hp, &g->model->layers[s->layer].hp);
+    return gpu_exec_upload_floats(g, of->norm, of->dim, "a norm", &out->k_norm, err);
+}
+
+/* Keys of blocks are stored by OP_COMPRESS. */
+static pi_status upload_index(gpu_exec *g, const plan_step *s, const args_rope *a,
+                              gpu_exec_step *out, pi_error *err) {
     int64_t n = g->model->hp.index_dim;
-    lay_out_index(g, &out->kv);
+    if (a->no_values) {
+        out->kv = layout_of(g, s, OP_COMPRESS);
+        out->kv.n_head_kv = 0;
+    } else {
+        lay_out_index(g, 1, &out->kv);
+    }
     pi_status status = gpu_exec_upload_floats(g, a->q_norm, n, "a norm", &out->q_norm, err);
     if (status != PI_OK) return status;
     return gpu_exec_upload_floats(g, a->k_norm, n, "a norm", &out->k_norm, err);

@@ -1,6 +1,7 @@
 /* op_blocks.cu: sparse attention (MiniMax-M3): scores of blocks of positions, selection of the best
  * blocks, and attention to these. For MLA (DSA; DeepSeek-V3.2) it scores and selects single
- * positions; op_attention_latent.cu attends to them.
+ * positions; op_attention_latent.cu attends to them. In Qwen4 an index key belongs to several
+ * positions.
  *
  * A block's score is the highest product of a head's index query with the index keys of its
  * positions. A warp scores a block of positions, with eight elements of a key per lane. Then a
@@ -79,26 +80,30 @@ static __global__ void __launch_bounds__(THREADS) score_kernel(gpu_find_blocks a
     }
 }
 
-/* A warp scores a position for all queries. */
+/* A warp scores an index key for all queries. */
 template <class K>
 static __global__ void __launch_bounds__(THREADS) position_kernel(gpu_find_blocks a) {
     gpu_begin();
     const int64_t c = blockIdx.z;
     const gpu_column col = a.cols[c];
-    const int dim = a.kv.head_dim;
+    const int dim = a.kv.head_dim, per = a.ratio > 0 ? a.ratio : 1;
     if (attends_all(a.blocks, col.pos)) return;
     const uint8_t *keys = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * a.kv.k_offset;
-    const float *queries = a.q + c * a.ldq, *weights = a.weights + c * a.ldw;
+    const float *queries = a.q + c * a.ldq;
     float *scores = scores_of(a.blocks, col, 0), q[8], k[8];
-    for (int p = (int)blockIdx.x * WARPS + gpu_warp(); p <= col.pos; p += a.n_parts * WARPS) {
+    const int n = col.pos + 1, n_keys = n / per;
+    const int first = (int)blockIdx.x * WARPS + gpu_warp();
+    for (int p = first; p < n_keys; p += a.n_parts * WARPS) {
         float sum = 0.0f;
         load_eight<K>(a.kv.type_k, keys + (size_t)p * a.kv.k_row, dim, k);
         for (int h = 0; h < a.n_queries; h++) {
             load_query(queries + (int64_t)h * dim, dim, 1.0f, q);
-            sum += weights[h] * fmaxf(dot_eight(q, k), 0.0f);
+            sum += (a.weights ? a.weights[c * a.ldw + h] : 1.0f) * fmaxf(dot_eight(q, k), 0.0f);
         }
-        if (gpu_lane() == 0) scores[p] = sum;
+        for (int i = gpu_lane(); i < per; i += GPU_WARP) scores[p * per + i] = sum;
     }
+    for (int p = n_keys * per + gpu_lane(); first == 0 && p < n; p += GPU_WARP)
+        scores[p] = INFINITY;
 }
 
 /* An integer with the order of the floats. */
@@ -182,7 +187,7 @@ static __global__ void __launch_bounds__(THREADS) choose_kernel(gpu_find_blocks 
     int more = count_from(scores, n, cut, shared) -
                top; /* surplus scores, which equal the cutoff */
     gpu_sync();
-    if (a.weights && more > 0) {
+    if (a.sums && more > 0) {
         if (threadIdx.x == 0) raise_equal(scores, n, list, top, cut);
         cut++;
     } else if (more > 0 && threadIdx.x == 0) {
@@ -193,7 +198,7 @@ static __global__ void __launch_bounds__(THREADS) choose_kernel(gpu_find_blocks 
     for (int i = (int)threadIdx.x; i < n; i += THREADS)
         if (ordered(scores[i]) < cut) scores[i] = GPU_LEFT_OUT;
     gpu_sync();
-    if (a.weights) list_positions(scores, n, list, shared);
+    if (a.sums) list_positions(scores, n, list, shared);
 }
 
 void gpu_op_find_blocks(gpu_stream *s, const gpu_find_blocks *a) {
@@ -202,11 +207,11 @@ void gpu_op_find_blocks(gpu_stream *s, const gpu_find_blocks *a) {
     const gpu_grid heads = {n_heads, n_cols, 1, THREADS};
     assert(a->n_cols >= 1 && a->n_parts >= 1 && a->blocks.size > 0 && a->local <= a->blocks.top);
     assert(a->kv.head_dim <= GPU_MAX_SPARSE && a->kv.head_dim % 8 == 0);
-    assert(!a->weights || (n_heads == 1 && a->blocks.size == 1 && a->local == 0));
-    assert(a->blocks.n_list == (a->weights ? a->blocks.top : 0));
+    assert(!a->sums || (n_heads == 1 && a->blocks.size == 1 && a->local == 0));
+    assert(a->blocks.n_list == (a->sums ? a->blocks.top : 0));
 #define CACHE(K)                                                                                   \
     do {                                                                                           \
-        if (a->weights)                                                                            \
+        if (a->sums)                                                                               \
             gpu_launch<position_kernel<K>>(s, parts, *a);                                          \
         else                                                                                       \
             gpu_launch<score_kernel<K>>(s, parts, *a);                                             \
@@ -271,7 +276,7 @@ static __global__ void GPU_BOUNDS(THREADS, (attend_blocks<K, V>::n))
                           (size_t)kv_head * K::head_bytes(a.kv.type_k, a.kv.head_dim);
     const uint8_t *values = cache + (size_t)col.n_ctx * a.kv.v_offset +
                             (size_t)kv_head * V::head_bytes(a.kv.type_v, a.kv.v_dim);
-    const float *scores = scores_of(a.sparse, col, kv_head);
+    const float *scores = scores_of(a.sparse, col, a.sparse.n_list > 0 ? 0 : kv_head);
     const bool all = attends_all(a.sparse, col.pos);
     warp_sums t = {-INFINITY, 0.0f, {0.0f}};
     float q[8], x[8];

@@ -146,6 +146,22 @@ void gpu_op_hyper(gpu_stream *s, const gpu_hyper *a) {
     gpu_launch<hyper_kernel>(s, grid, *a);
 }
 
+static __global__ void __launch_bounds__(MIX_THREADS) hyper_mean_kernel(gpu_hyper_mean a) {
+    gpu_begin();
+    const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * MIX_THREADS + threadIdx.x;
+    if (i >= a.n) return;
+    const float *y = a.y + c * a.ldy + i, *gate = a.gate + c * a.ldg + i;
+    float sum = 0.0f;
+    for (int k = 0; k < a.n_stream; k++) sum += y[k * a.n] / (1.0f + expf(-gate[k * a.n]));
+    a.x[c * a.ldx + i] = sum / (float)a.n_stream;
+}
+
+void gpu_op_hyper_mean(gpu_stream *s, const gpu_hyper_mean *a) {
+    assert(a->n_cols >= 1 && a->n >= 1 && a->n_stream >= 2);
+    const gpu_grid grid = {gpu_blocks(a->n, MIX_THREADS), (unsigned)a->n_cols, 1, MIX_THREADS};
+    gpu_launch<hyper_mean_kernel>(s, grid, *a);
+}
+
 /* ---- attention over earlier residuals -------------------------------------------------------- */
 
 struct past_shared {
