@@ -3,6 +3,14 @@
 set(PI_VULKAN auto CACHE STRING "the Vulkan backend: auto (where glslc and the headers are), on, off")
 find_program(PI_GLSLC glslc)
 find_path(PI_VULKAN_INCLUDE vulkan/vulkan_core.h)
+if(NOT PI_VULKAN_INCLUDE AND CMAKE_CROSSCOMPILING) # the same headers for all systems
+    find_path(PI_VULKAN_HEADERS vulkan/vulkan_core.h NO_CMAKE_FIND_ROOT_PATH)
+    if(PI_VULKAN_HEADERS) # without the C library's headers next to them
+        file(COPY ${PI_VULKAN_HEADERS}/vulkan ${PI_VULKAN_HEADERS}/vk_video
+            DESTINATION ${CMAKE_CURRENT_BINARY_DIR}/vulkan_headers)
+        set(PI_VULKAN_INCLUDE ${CMAKE_CURRENT_BINARY_DIR}/vulkan_headers CACHE PATH "" FORCE)
+    endif()
+endif()
 string(TOLOWER "${PI_VULKAN}" option)
 set(why "")
 if(NOT PI_GLSLC)

@@ -2,8 +2,8 @@
  *
  * Files: vulkan_calls.h, the functions of the loader; vulkan_open.c, opens the loader and asks
  * devices what they have; vulkan_device.c, logical devices, errors, the table; vulkan_memory.c,
- * memory; vulkan_pipelines.c, pipelines; vulkan_stream.c, streams, events, copies, launches,
- * programs. The operations are in vulkan_op_*.c (vulkan_ops.h).
+ * memory; vulkan_books.c, tables; vulkan_pipelines.c, pipelines; vulkan_stream.c, streams, events,
+ * copies, launches, programs. The operations are in vulkan_op_*.c (vulkan_ops.h).
  *
  * A physical device has one logical device in a process, its slot, with one queue; contexts share
  * it. An address of gpu.h is a buffer device address. Vulkan promises neither that a kernel sees
@@ -80,6 +80,7 @@ typedef struct vulkan_slot {
     int n_open;
     bool lost;
     uint64_t n_dispatches; /* recorded */
+    uint64_t books;        /* device address of the code books (args.h); 0: not yet there */
     VkPipelineLayout layout;
     VkPipelineCache cache;
     VkShaderModule modules[VULKAN_KERNEL_COUNT];
@@ -176,6 +177,8 @@ pi_status vulkan_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_e
 void vulkan_host_free(gpu_device *d, gpu_pinned *p);
 pi_status vulkan_import(gpu_device *d, const void *host, size_t n_bytes, const char *what,
                         void **out, pi_error *err);
+/* Memory of the slot, until it is closed; no limit counts it. The slot is locked. */
+VkResult vulkan_slot_alloc(vulkan_slot *slot, uint64_t n_bytes, uint64_t *address);
 uint64_t vulkan_free_bytes(const vulkan_abilities *can, uint64_t *total);
 /* The buffer with n_bytes at a device address, and where in it; false: there is none. */
 bool vulkan_find_device(vulkan_slot *slot, const void *p, size_t n_bytes, VkBuffer *buffer,
@@ -184,6 +187,9 @@ bool vulkan_find_device(vulkan_slot *slot, const void *p, size_t n_bytes, VkBuff
 bool vulkan_find_host(vulkan_slot *slot, const void *p, size_t n_bytes, VkBuffer *buffer,
                       uint64_t *at);
 void vulkan_free_chunks(vulkan_slot *slot);
+
+/* vulkan_books.c: fills slot->books, unless another context has. */
+pi_status vulkan_books_open(gpu_device *d, pi_error *err);
 
 /* vulkan_pipelines.c. The slot is locked. */
 pi_status vulkan_pipelines_open(vulkan_slot *slot, pi_error *err);

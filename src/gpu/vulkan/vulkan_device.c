@@ -233,6 +233,7 @@ static void close_slot(vulkan_slot *slot) {
     slot->call.DestroyDevice(slot->device, NULL);
     slot->device = NULL;
     slot->lost = false;
+    slot->books = 0;
     slot->pipelines = NULL;
     slot->n_pipelines = slot->max_pipelines = 0;
     memset(slot->modules, 0, sizeof slot->modules);
@@ -298,6 +299,7 @@ static pi_status vulkan_open(int index, const gpu_host *host, const gpu_open_opt
         .slot = slot, .host = host, .index = index, .limit = options ? options->memory_limit : 0};
     os_mutex_init(&d->mutex);
     status = vulkan_host_alloc(d, sizeof(struct gpu_fault), &d->fault, err);
+    if (status == PI_OK) status = vulkan_books_open(d, err);
     if (status != PI_OK) {
         vulkan_close(d);
         return status;

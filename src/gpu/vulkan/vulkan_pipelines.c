@@ -3,6 +3,7 @@
  * logical device. Drivers keep the machine code of shaders in files themselves. */
 #include <string.h>
 
+#include "args.h"
 #include "vulkan.h"
 #include "vulkan_shaders.h"
 
@@ -25,7 +26,7 @@ static VkResult make_module(vulkan_slot *slot, vulkan_kernel k) {
 
 static VkResult make_pipeline(vulkan_slot *slot, vulkan_kernel k, const vulkan_variant *v,
                               VkPipeline *out) {
-    const uint32_t values[] = {threads_of[k], v->type, v->cols, v->way};
+    const uint32_t values[] = {threads_of[k], v->weights, v->cols, v->way};
     enum { N = sizeof values / sizeof *values };
     VkSpecializationMapEntry entries[N];
     for (uint32_t i = 0; i < N; i++)
@@ -76,8 +77,8 @@ VkResult vulkan_pipeline_of(vulkan_slot *slot, vulkan_kernel k, const vulkan_var
 }
 
 pi_status vulkan_pipelines_open(vulkan_slot *slot, pi_error *err) {
-    enum { PUSHED = 128 };
-    const VkPushConstantRange pushed = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = PUSHED};
+    const VkPushConstantRange pushed = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT,
+                                        .size = PUSHED_BYTES + sizeof slot->books};
     const VkPipelineLayoutCreateInfo layout = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
         .pushConstantRangeCount = 1,
