@@ -66,8 +66,9 @@ typedef struct gpu_info {
 } gpu_info;
 
 typedef struct gpu_open_options {
-    uint64_t memory_limit; /* bytes of device memory to allocate at most; 0: no limit */
-    uint32_t wait_ms;      /* how long a kernel waits for a flag; 0: GPU_WAIT_MS */
+    uint64_t memory_limit;    /* bytes of device memory to allocate at most; 0: no limit */
+    uint32_t wait_ms;         /* how long a kernel waits for a flag; 0: GPU_WAIT_MS */
+    const char *cache_folder; /* for what the driver compiles, used by vulkan; NULL: none */
 } gpu_open_options;
 
 /* A layer takes milliseconds; with many page faults, seconds. Display drivers that limit kernels
@@ -149,8 +150,8 @@ typedef struct gpu_backend {
     void (*host_free)(gpu_device *d, gpu_pinned *p); /* a zeroed one is fine */
     /* With shared memory: *out is the device address of n_bytes that the host has mapped, without a
      * copy; kernels only read them. Matrices there have the rows of the file (gpu_mat.in_file). It
-     * counts like `alloc`; call `free` before the memory is unmapped. PI_ERR_UNSUPPORTED, PI_ERR_NOMEM, PI_ERR_DEVICE: copy the bytes instead. NULL:
-     * never supported. */
+     * counts like `alloc`; call `free` before the memory is unmapped. PI_ERR_UNSUPPORTED,
+     * PI_ERR_NOMEM, PI_ERR_DEVICE: copy the bytes instead. NULL: never supported. */
     pi_status (*import)(gpu_device *d, const void *host, size_t n_bytes, const char *what,
                         void **out, pi_error *err);
 

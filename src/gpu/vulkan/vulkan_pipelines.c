@@ -1,9 +1,10 @@
 /* vulkan_pipelines.c: a pipeline for each combination of shader and specialization constants in
  * use. They are made when an operation is enqueued for the first time, and live as long as the
- * logical device. Drivers keep the machine code of shaders in files themselves. */
+ * logical device. */
 #include <string.h>
 
 #include "args.h"
+#include "mem.h"
 #include "vulkan.h"
 #include "vulkan_shaders.h"
 
@@ -83,10 +84,14 @@ pi_status vulkan_pipelines_open(vulkan_slot *slot, pi_error *err) {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
         .pushConstantRangeCount = 1,
         .pPushConstantRanges = &pushed};
-    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    char *data;
+    VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+                                       .initialDataSize = vulkan_cache_read(slot, &data)};
+    cache.pInitialData = data;
     VkResult r = slot->call.CreatePipelineLayout(slot->device, &layout, NULL, &slot->layout);
     if (r == VK_SUCCESS)
         r = slot->call.CreatePipelineCache(slot->device, &cache, NULL, &slot->cache);
+    mem_free(data);
     return r == VK_SUCCESS ? PI_OK : vulkan_error(err, r, "cannot make pipelines");
 }
 
