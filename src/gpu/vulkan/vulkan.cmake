@@ -69,17 +69,19 @@ file(CONFIGURE OUTPUT ${folder}/vulkan_shader_list.c CONTENT [[/* By the build. 
 #include "vulkan_shaders.h"
 
 #if defined(_WIN32)
-#define SECTION     ".rdata,\"dr\""
+#define SECTION     ".section .rdata,\"dr\"\n"
+#define BACK        ".text\n"
 #define HIDE(name)  ""
 #else
-#define SECTION     ".rodata"
+#define SECTION     ".pushsection .rodata\n"
+#define BACK        ".popsection\n"
 #define HIDE(name)  ".hidden " name "\n"
 #endif
 #define EMBED(name, path)                                                                          \
-    __asm__(".pushsection " SECTION "\n.balign 16\n.global pi_shader_" #name "\n"                   \
+    __asm__(SECTION ".balign 16\n.global pi_shader_" #name "\n"                                     \
             HIDE("pi_shader_" #name) "pi_shader_" #name ":\n.incbin \"" path "\"\n"                \
             ".global pi_shader_end_" #name "\n" HIDE("pi_shader_end_" #name)                        \
-            "pi_shader_end_" #name ":\n.popsection\n");                                             \
+            "pi_shader_end_" #name ":\n" BACK);                                                      \
     extern const uint8_t pi_shader_##name[], pi_shader_end_##name[];
 @declared@
 const vulkan_shader vulkan_shaders[] = {

@@ -28,6 +28,7 @@ sums dot_rows(uint64_t row0, uint64_t row1, int n, uint64_t x, int ldx, uint64_t
             vec4 low[ROWS], high[ROWS];
             load_floats(row0, i, low[0], high[0]);
             load_floats(row1, i, low[1], high[1]);
+            if (8 * i + 4 >= n) high[0] = high[1] = vec4(0); // may be behind the matrix, also NaN
             [[unroll]] for (int c = 0; c < int(COLS); c++) {
                 uint64_t column = at4(x, int64_t(min(c, n_cols - 1)) * ldx);
                 vec4 v = column_four(column, 8 * i, n), w = column_four(column, 8 * i + 4, n);
