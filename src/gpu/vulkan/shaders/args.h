@@ -175,7 +175,7 @@ ARGS(vulkan_conv_args) { /* of gpu_conv */
 #define RECUR_KINDS     4
 #define RECUR_ALTERNATE 1
 #define RECUR_PAIRED    2
-ARGS(vulkan_recur_args) { /* of gpu_recur */
+ARGS(vulkan_recur_args) {                                             /* of gpu_recur */
     u64 x, steps, beta, keys, queries, dt_bias, rates, skip, cols, y; /* steps, rates: step, a */
     i64 at;
     i32 ldx, lds, ldb, ldk, ldy, n_head, n_group, head_dim, n_state;
@@ -221,7 +221,7 @@ ARGS(vulkan_add_args) {
     i32 ldx, ldy, n, n_cols, n_more, step;
 };
 
-#define MIX_CORRECTS 1 /* WAY */
+#define MIX_CORRECTS 1  /* WAY */
 ARGS(vulkan_mix_args) { /* of gpu_mix */
     u64 router, coefficients, scale, streams, x, y;
     i32 lds, ldr, ldx, ldy, n, n_stream;
