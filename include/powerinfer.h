@@ -290,6 +290,9 @@ typedef struct pi_context_options {
     /* Sessions keep what this head reads of their tokens (powerinfer_speculate.h); it must outlive
      * the context. NULL (default): nothing. */
     const pi_model *drafter;
+    /* Folder for files that make later starts faster: the compiled shaders of a Vulkan device. The
+     * first context on the device decides. NULL (default): none. */
+    const char *cache_folder;
 } pi_context_options;
 
 PI_API pi_context_options pi_context_default_options(void);

@@ -66,6 +66,8 @@ if have apt-get && have dpkg-query; then
         want libz-mingw-w64-dev
         want wine
         want wine64
+        have glslc || want glslc # the Vulkan backend, with its headers
+        want libvulkan-dev
         want dpkg-dev # unpacks source packages
         have make || want make
         have zip || want zip

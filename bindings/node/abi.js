@@ -262,6 +262,7 @@ struct('pi_context_options', {
     deterministic: 'bool',
     timed_forms: 'bool',
     drafter: 'const pi_model *',
+    cache_folder: 'const char *',
 }, { overrides: 'n_overrides' });
 struct('pi_input', {
     session: 'pi_session *',

@@ -377,6 +377,7 @@ export interface ContextOptions {
     deterministic?: boolean;
     timed_forms?: boolean;
     drafter?: Model | null;
+    cache_folder?: Text | null;
 }
 
 export interface Input {

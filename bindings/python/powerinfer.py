@@ -542,7 +542,8 @@ class pi_context_options(_Struct):
                 ("expert_slack", c_float), ("backend_folder", c_char_p), ("machine", c_char_p),
                 ("adapt", c_bool), ("overrides", POINTER(c_char_p)), ("n_overrides", c_int32),
                 ("cpu_experts", c_int32), ("cpu_ffn", c_int32), ("cluster", POINTER(pi_cluster)),
-                ("deterministic", c_bool), ("timed_forms", c_bool), ("drafter", POINTER(pi_model))]
+                ("deterministic", c_bool), ("timed_forms", c_bool), ("drafter", POINTER(pi_model)),
+                ("cache_folder", c_char_p)]
     _enums_ = {"kernels": pi_kernels, "mode": pi_mode, "head": pi_head, "cache_k": pi_cache_type,
               "cache_v": pi_cache_type, "device": pi_device_choice}
     _counts_ = {"overrides": "n_overrides"}
@@ -1054,6 +1055,7 @@ class ContextOptions(TypedDict, total=False):
     deterministic: "bool"
     timed_forms: "bool"
     drafter: "Model"
+    cache_folder: "Text"
 
 
 class Input(TypedDict, total=False):

@@ -199,6 +199,7 @@ pi_context_options cli_context_options(const cli_options *o, int32_t n_ctx) {
     options.cpu_ffn = (int32_t)o->n_cpu_ffn;
     options.backend_folder = o->backend_folder;
     options.machine = o->machine[0] ? o->machine : NULL;
+    options.cache_folder = o->shaders_folder[0] ? o->shaders_folder : NULL;
     options.adapt = o->adapt;
     options.cluster = o->cluster;
     return options;

@@ -220,6 +220,9 @@ pi_status option_read_environment(cli_options *out, uint32_t command, pi_error *
     if (status != PI_OK) return status;
     if (!own_path("XDG_CACHE_HOME", ".cache", "machine.json", out->machine, sizeof out->machine))
         out->machine[0] = 0;
+    if (!own_path("XDG_CACHE_HOME", ".cache", "shaders", out->shaders_folder,
+                  sizeof out->shaders_folder))
+        out->shaders_folder[0] = 0;
     if (!own_path("XDG_STATE_HOME", ".local/state", "chat_history", out->history,
                   sizeof out->history))
         out->history[0] = 0;

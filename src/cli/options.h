@@ -218,7 +218,8 @@ typedef struct cli_options {
     char *const *words; /* [n_words] that were parsed: argv behind the command */
     int n_words;
     char machine[OPTION_PATH_BYTES]; /* file for the results of `place --measure`; "": none */
-    char history[OPTION_PATH_BYTES]; /* file for the lines typed in chats; "": none */
+    char shaders_folder[OPTION_PATH_BYTES]; /* for compiled shaders; "": none */
+    char history[OPTION_PATH_BYTES];        /* file for the lines typed in chats; "": none */
     /* Folders of downloads, "": none; the hub's URL, NULL: Hugging Face. */
     char hub_folder[OPTION_PATH_BYTES], urls_folder[OPTION_PATH_BYTES];
     const char *hf_endpoint;

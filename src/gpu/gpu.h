@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Increase with every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 24 };
+enum { GPU_VERSION = 25 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;
@@ -66,8 +66,9 @@ typedef struct gpu_info {
 } gpu_info;
 
 typedef struct gpu_open_options {
-    uint64_t memory_limit; /* bytes of device memory to allocate at most; 0: no limit */
-    uint32_t wait_ms;      /* how long a kernel waits for a flag; 0: GPU_WAIT_MS */
+    uint64_t memory_limit;    /* bytes of device memory to allocate at most; 0: no limit */
+    uint32_t wait_ms;         /* how long a kernel waits for a flag; 0: GPU_WAIT_MS */
+    const char *cache_folder; /* for what the driver compiles, used by vulkan; NULL: none */
 } gpu_open_options;
 
 /* A layer takes milliseconds; with many page faults, seconds. Display drivers that limit kernels
@@ -148,9 +149,9 @@ typedef struct gpu_backend {
     pi_status (*host_alloc)(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_error *err);
     void (*host_free)(gpu_device *d, gpu_pinned *p); /* a zeroed one is fine */
     /* With shared memory: *out is the device address of n_bytes that the host has mapped, without a
-     * copy; kernels only read them. It counts like `alloc`; call `free` before the memory is
-     * unmapped. PI_ERR_UNSUPPORTED, PI_ERR_NOMEM, PI_ERR_DEVICE: copy the bytes instead. NULL:
-     * never supported. */
+     * copy; kernels only read them. Matrices there have the rows of the file (gpu_mat.in_file). It
+     * counts like `alloc`; call `free` before the memory is unmapped. PI_ERR_UNSUPPORTED,
+     * PI_ERR_NOMEM, PI_ERR_DEVICE: copy the bytes instead. NULL: never supported. */
     pi_status (*import)(gpu_device *d, const void *host, size_t n_bytes, const char *what,
                         void **out, pi_error *err);
 

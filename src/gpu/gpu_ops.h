@@ -60,12 +60,14 @@ enum {
 /* A packed row: the quants of all blocks, then their scales, then zeros up to row_bytes. It has the
  * bytes of a GGUF row, but quants are aligned to 16 bytes. `pack` makes it from a GGUF row.
  * GPU_PARTS_name, next to the type's reader in cuda/gpu_formats_32.h and cuda/gpu_formats_k.h,
- * lists the parts of a row: the block fields of each, for all blocks. */
+ * lists the parts of a row: the block fields of each, for all blocks. Float rows are packed as they
+ * are in the file. */
 typedef struct gpu_mat {
     const void *data;
     size_t row_bytes; /* gpu_mat_row_bytes */
     int64_t n_in, n_out;
     quant_type type;
+    bool in_file; /* imported (gpu.h): quantized rows as in the file, row_bytes apart */
 } gpu_mat;
 
 /* All types with CPU kernels. */

@@ -170,10 +170,11 @@ static uint64_t set_budget(const pi_context_options *o, place_gpu *g) {
 static pi_status open_one(const pi_context_options *o, uint64_t need, const char *name, int wanted,
                           place_gpu *g, pi_error *err) {
     uint64_t total;
+    const gpu_open_options options = {.cache_folder = o->cache_folder};
     pi_status status = gpu_library_open(name, o->backend_folder, &g->library, err);
     const gpu_backend *b = g->library.backend;
     if (status == PI_OK) status = choose_index(b, o, wanted, need, &g->index, &g->info, err);
-    if (status == PI_OK) status = b->open(g->index, gpu_host_default(), NULL, &g->device, err);
+    if (status == PI_OK) status = b->open(g->index, gpu_host_default(), &options, &g->device, err);
     if (status == PI_OK) status = b->memory(g->device, &g->info.memory_free, &total, err);
     if (status != PI_OK) return status;
     describe_machine(o, g);

@@ -35,6 +35,7 @@ int case_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_te
         const bool types = strcmp(argv[i], "--types") == 0;
         const int n = types ? (int)strtol(argv[i + 1], NULL, 10) : 0;
         if (n > 0 && n < case_n_types) case_n_types = n;
+        if (strcmp(argv[i], "--rows") == 0 && strcmp(argv[i + 1], "file") == 0) c->in_file = true;
     }
     if (!run_device_open(argc, argv, 0, &c->library, &c->device, &failed)) return failed;
     pi_error err;
@@ -118,12 +119,21 @@ int64_t case_width(quant_type type, int64_t n) {
 }
 
 /* Uploads GGUF rows as a matrix. */
-static case_mat pack_rows(quant_type type, int64_t n_out, int64_t n_in, const uint8_t *raw,
-                          size_t row) {
+static case_mat upload_rows(quant_type type, int64_t n_out, int64_t n_in, const uint8_t *raw,
+                            size_t row) {
     const quant_traits *t = quant_find((uint32_t)type);
     case_mat m = {.values = case_host((size_t)(n_out * n_in) * sizeof(float))};
     for (int64_t r = 0; r < n_out; r++)
         t->dequantize(raw + (size_t)r * row, m.values + r * n_in, n_in);
+    if (the_case.in_file && gpu_type_wants_q8(type)) {
+        m.mat = (gpu_mat){.data = case_upload(raw, (size_t)n_out * row),
+                          .row_bytes = row,
+                          .n_in = n_in,
+                          .n_out = n_out,
+                          .type = type,
+                          .in_file = true};
+        return m;
+    }
     size_t packed = gpu_mat_row_bytes(row);
     m.mat = (gpu_mat){.data = case_alloc((size_t)n_out * packed),
                       .row_bytes = packed,
@@ -152,7 +162,7 @@ case_mat case_weights(quant_type type, int64_t n_out, int64_t n_in) {
         else
             t->quantize(x, raw + (size_t)r * row, n_in, NULL);
     }
-    return pack_rows(type, n_out, n_in, raw, row);
+    return upload_rows(type, n_out, n_in, raw, row);
 }
 
 /* Whether the block's values are numbers, and not so large that products lose the other terms. */
@@ -174,7 +184,7 @@ case_mat case_patterns(quant_type type, int64_t n_out, int64_t n_in) {
             for (size_t i = 0; i < block; i++) at[i] = (uint8_t)rng_u64(&the_case.r);
         } while (!is_tame(t, at));
     }
-    return pack_rows(type, n_out, n_in, raw, row);
+    return upload_rows(type, n_out, n_in, raw, row);
 }
 
 /* Downloads a quantized column as floats, d * q. */

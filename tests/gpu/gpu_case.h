@@ -30,6 +30,7 @@ typedef struct gpu_case {
     void *host[CASE_MAX_MEMORY];
     int n_host;
     rng r;
+    bool in_file; /* `--rows file`: quantized rows are as in the file (gpu_mat.in_file) */
 } gpu_case;
 
 /* Opens the device of the command line, which all tests of a program share. */
@@ -54,7 +55,8 @@ void *case_host(size_t n_bytes); /* zeroed, freed after the test */
 /* n normally distributed numbers. */
 float *case_random(int64_t n, float scale);
 
-/* A matrix of random weights: packed on the device, and its values. */
+/* A matrix of random weights on the device, packed or with `--rows file` as in the file, and its
+ * values. */
 typedef struct case_mat {
     gpu_mat mat;
     float *values; /* [n_out][n_in] */

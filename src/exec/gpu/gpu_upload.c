@@ -159,20 +159,23 @@ static pi_status alloc_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out, 
     return status;
 }
 
-/* If host and device share memory, the device reads float rows from the mapped file. Not if neurons
- * or experts move, because a move writes rows. False: the rows must be copied. */
+/* If host and device share memory, the device reads rows from the mapped file: float rows if they
+ * are aligned like packed ones, quantized rows as they are. Not if neurons or experts move, because
+ * a move writes rows. False: the rows must be copied. */
 static bool import_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out) {
     int part;
     uint64_t offset;
     void *data;
     size_t size;
-    *out = (gpu_mat){.row_bytes = gpu_mat_row_bytes(pm->row_size),
+    const bool in_file = gpu_type_wants_q8(pm->w.type);
+    *out = (gpu_mat){.row_bytes = pm->row_size,
                      .n_in = pm->w.n_in,
                      .n_out = pm->w.n_out,
-                     .type = pm->w.type};
+                     .type = pm->w.type,
+                     .in_file = in_file};
     const size_t n_bytes = out->row_bytes * (size_t)pm->w.n_out; /* of mapped memory: fits */
-    if (!g->d || !g->b->import || g->slab || g->moves || g->adapts || g->paging ||
-        gpu_type_wants_q8(pm->w.type) || out->row_bytes != pm->row_size ||
+    if (!g->d || !g->b->import || g->slab || g->moves || g->adapts || g->paging || n_bytes == 0 ||
+        (!in_file && out->row_bytes != gpu_mat_row_bytes(pm->row_size)) ||
         pm->w.row_bytes != pm->row_size ||
         !gguf_locate(g->model->file, pm->w.data, &part, &offset) ||
         !size_align(n_bytes, ALIGN, &size) || g->n_blocks == g->max_blocks ||
@@ -269,6 +272,8 @@ static pi_status upload_expert_rows(gpu_exec *g, const plan_experts *e, const pl
     plan_matrix part = *first;
     if (!first->w.data) return PI_OK;
     part.w.n_out = e->hot * rows;
+    if (part.expert_bytes == (size_t)rows * part.row_size && import_matrix(g, &part, out))
+        return PI_OK;
     pi_status status = alloc_matrix(g, &part, out, err);
     gpu_mat to = *out;
     part.w.n_out = rows;

@@ -3,6 +3,14 @@
 set(PI_VULKAN auto CACHE STRING "the Vulkan backend: auto (where glslc and the headers are), on, off")
 find_program(PI_GLSLC glslc)
 find_path(PI_VULKAN_INCLUDE vulkan/vulkan_core.h)
+if(NOT PI_VULKAN_INCLUDE AND CMAKE_CROSSCOMPILING) # the same headers for all systems
+    find_path(PI_VULKAN_HEADERS vulkan/vulkan_core.h NO_CMAKE_FIND_ROOT_PATH)
+    if(PI_VULKAN_HEADERS) # without the C library's headers next to them
+        file(COPY ${PI_VULKAN_HEADERS}/vulkan ${PI_VULKAN_HEADERS}/vk_video
+            DESTINATION ${CMAKE_CURRENT_BINARY_DIR}/vulkan_headers)
+        set(PI_VULKAN_INCLUDE ${CMAKE_CURRENT_BINARY_DIR}/vulkan_headers CACHE PATH "" FORCE)
+    endif()
+endif()
 string(TOLOWER "${PI_VULKAN}" option)
 set(why "")
 if(NOT PI_GLSLC)
@@ -61,17 +69,19 @@ file(CONFIGURE OUTPUT ${folder}/vulkan_shader_list.c CONTENT [[/* By the build. 
 #include "vulkan_shaders.h"
 
 #if defined(_WIN32)
-#define SECTION     ".rdata,\"dr\""
+#define SECTION     ".section .rdata,\"dr\"\n"
+#define BACK        ".text\n"
 #define HIDE(name)  ""
 #else
-#define SECTION     ".rodata"
+#define SECTION     ".pushsection .rodata\n"
+#define BACK        ".popsection\n"
 #define HIDE(name)  ".hidden " name "\n"
 #endif
 #define EMBED(name, path)                                                                          \
-    __asm__(".pushsection " SECTION "\n.balign 16\n.global pi_shader_" #name "\n"                   \
+    __asm__(SECTION ".balign 16\n.global pi_shader_" #name "\n"                                     \
             HIDE("pi_shader_" #name) "pi_shader_" #name ":\n.incbin \"" path "\"\n"                \
             ".global pi_shader_end_" #name "\n" HIDE("pi_shader_end_" #name)                        \
-            "pi_shader_end_" #name ":\n.popsection\n");                                             \
+            "pi_shader_end_" #name ":\n" BACK);                                                      \
     extern const uint8_t pi_shader_##name[], pi_shader_end_##name[];
 @declared@
 const vulkan_shader vulkan_shaders[] = {

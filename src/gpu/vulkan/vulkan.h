@@ -2,8 +2,9 @@
  *
  * Files: vulkan_calls.h, the functions of the loader; vulkan_open.c, opens the loader and asks
  * devices what they have; vulkan_device.c, logical devices, errors, the table; vulkan_memory.c,
- * memory; vulkan_pipelines.c, pipelines; vulkan_stream.c, streams, events, copies, launches,
- * programs. The operations are in vulkan_op_*.c (vulkan_ops.h).
+ * memory; vulkan_books.c, tables; vulkan_pipelines.c, pipelines; vulkan_cache.c, their file;
+ * vulkan_stream.c, streams, events, copies, launches, programs. The operations are in vulkan_op_*.c
+ * (vulkan_ops.h).
  *
  * A physical device has one logical device in a process, its slot, with one queue; contexts share
  * it. An address of gpu.h is a buffer device address. Vulkan promises neither that a kernel sees
@@ -18,13 +19,14 @@
 #include "vulkan_calls.h"
 #include "vulkan_kernels.h"
 
-enum { VULKAN_MAX_DEVICES = 16 };
+enum { VULKAN_MAX_DEVICES = 16, VULKAN_PATH_BYTES = 4096 };
 
 /* What a physical device has, and what the backend uses of it. */
 typedef struct vulkan_abilities {
     VkPhysicalDevice physical;
     VkPhysicalDeviceProperties properties;
     VkPhysicalDeviceMemoryProperties memory;
+    uint8_t device_uuid[VK_UUID_SIZE];
     uint64_t most_alloc;              /* bytes of an allocation */
     uint32_t lanes;                   /* of a subgroup */
     uint32_t least_lanes, most_lanes; /* equal: the size cannot be chosen */
@@ -80,8 +82,11 @@ typedef struct vulkan_slot {
     int n_open;
     bool lost;
     uint64_t n_dispatches; /* recorded */
+    uint64_t books;        /* device address of the code books (args.h); 0: not yet there */
     VkPipelineLayout layout;
     VkPipelineCache cache;
+    char cache_path[VULKAN_PATH_BYTES]; /* of its file; "": none */
+    char cached[64];                    /* digest of the file's data, in hexadecimal */
     VkShaderModule modules[VULKAN_KERNEL_COUNT];
     vulkan_pipeline *pipelines;
     size_t n_pipelines, max_pipelines;
@@ -176,6 +181,8 @@ pi_status vulkan_host_alloc(gpu_device *d, size_t n_bytes, gpu_pinned *out, pi_e
 void vulkan_host_free(gpu_device *d, gpu_pinned *p);
 pi_status vulkan_import(gpu_device *d, const void *host, size_t n_bytes, const char *what,
                         void **out, pi_error *err);
+/* Memory of the slot, until it is closed; no limit counts it. The slot is locked. */
+VkResult vulkan_slot_alloc(vulkan_slot *slot, uint64_t n_bytes, uint64_t *address);
 uint64_t vulkan_free_bytes(const vulkan_abilities *can, uint64_t *total);
 /* The buffer with n_bytes at a device address, and where in it; false: there is none. */
 bool vulkan_find_device(vulkan_slot *slot, const void *p, size_t n_bytes, VkBuffer *buffer,
@@ -185,11 +192,22 @@ bool vulkan_find_host(vulkan_slot *slot, const void *p, size_t n_bytes, VkBuffer
                       uint64_t *at);
 void vulkan_free_chunks(vulkan_slot *slot);
 
+/* vulkan_books.c: fills slot->books, unless another context has. */
+pi_status vulkan_books_open(gpu_device *d, pi_error *err);
+
 /* vulkan_pipelines.c. The slot is locked. */
 pi_status vulkan_pipelines_open(vulkan_slot *slot, pi_error *err);
 void vulkan_pipelines_close(vulkan_slot *slot);
 VkResult vulkan_pipeline_of(vulkan_slot *slot, vulkan_kernel k, const vulkan_variant *v,
                             VkPipeline *out);
+
+/* vulkan_cache.c: the file of the pipeline cache. The slot is locked. */
+void vulkan_cache_name(const vulkan_abilities *can, char *out, size_t n_out);
+/* Bytes of the cache's data, *data (free with mem_free); 0, NULL: there is no file, or a damaged
+ * one. */
+size_t vulkan_cache_read(vulkan_slot *slot, char **data);
+/* Replaces the file if the cache has changed. */
+void vulkan_cache_write(vulkan_slot *slot);
 
 /* vulkan_stream.c */
 pi_status vulkan_stream_create(gpu_device *d, gpu_stream **out, pi_error *err);

@@ -48,6 +48,7 @@
     C(DestroyPipelineLayout)                                                                       \
     C(CreatePipelineCache)                                                                         \
     C(DestroyPipelineCache)                                                                        \
+    C(GetPipelineCacheData)                                                                        \
     C(CreateComputePipelines)                                                                      \
     C(DestroyPipeline)                                                                             \
     C(CreateQueryPool)                                                                             \

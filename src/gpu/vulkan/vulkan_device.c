@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "file.h"
 #include "gpu_fault.h"
 #include "vulkan.h"
 #include "vulkan_backend.h"
@@ -233,6 +234,7 @@ static void close_slot(vulkan_slot *slot) {
     slot->call.DestroyDevice(slot->device, NULL);
     slot->device = NULL;
     slot->lost = false;
+    slot->books = 0;
     slot->pipelines = NULL;
     slot->n_pipelines = slot->max_pipelines = 0;
     memset(slot->modules, 0, sizeof slot->modules);
@@ -245,12 +247,16 @@ static void make_mutexes(void) {
 /* The logical device stays for the next context, with its pipelines, unless it is lost. */
 static void leave_slot(vulkan_slot *slot) {
     os_mutex_lock(&slot->mutex);
-    if (--slot->n_open == 0 && slot->lost) close_slot(slot);
+    if (--slot->n_open == 0) vulkan_cache_write(slot);
+    if (slot->n_open == 0 && slot->lost) close_slot(slot);
     os_mutex_unlock(&slot->mutex);
 }
 
-/* The first context makes the logical device. */
-static pi_status enter_slot(int index, const gpu_host *host, vulkan_slot **out, pi_error *err) {
+/* The first context makes the logical device; its pipeline cache has a file in that context's
+ * folder, NULL: none. */
+static pi_status enter_slot(int index, const gpu_host *host, const char *folder, vulkan_slot **out,
+                            pi_error *err) {
+    char name[64];
     static os_once once;
     os_once_run(&once, make_mutexes);
     vulkan_slot *slot = &slots[index];
@@ -259,6 +265,10 @@ static pi_status enter_slot(int index, const gpu_host *host, vulkan_slot **out, 
     if (!slot->device) {
         slot->can = &vulkan_find()->device[index];
         slot->host = host;
+        vulkan_cache_name(slot->can, name, sizeof name);
+        if (!folder || !file_join(slot->cache_path, sizeof slot->cache_path, folder, name))
+            slot->cache_path[0] = '\0';
+        memset(slot->cached, 0, sizeof slot->cached);
         const VkResult r = make_device(slot);
         status = r == VK_SUCCESS ? vulkan_pipelines_open(slot, err)
                                  : vulkan_error(err, r, "cannot open the device");
@@ -289,7 +299,7 @@ static pi_status vulkan_open(int index, const gpu_host *host, const gpu_open_opt
     if (status != PI_OK) return status;
     gpu_device *d = host->alloc(sizeof *d);
     if (!d) return error_nomem(err, sizeof *d, "vulkan");
-    status = enter_slot(index, host, &slot, err);
+    status = enter_slot(index, host, options ? options->cache_folder : NULL, &slot, err);
     if (status != PI_OK) {
         host->free(d);
         return status;
@@ -298,6 +308,7 @@ static pi_status vulkan_open(int index, const gpu_host *host, const gpu_open_opt
         .slot = slot, .host = host, .index = index, .limit = options ? options->memory_limit : 0};
     os_mutex_init(&d->mutex);
     status = vulkan_host_alloc(d, sizeof(struct gpu_fault), &d->fault, err);
+    if (status == PI_OK) status = vulkan_books_open(d, err);
     if (status != PI_OK) {
         vulkan_close(d);
         return status;

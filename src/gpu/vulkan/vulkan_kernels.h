@@ -13,8 +13,13 @@
     K(matmul_t, MATMUL_T, 256)                                                                     \
     K(rope_angles, ROPE_ANGLES, 64)                                                                \
     K(rope_store, ROPE_STORE, 128)                                                                 \
+    K(heads, HEADS, 128)                                                                           \
+    K(latent_store, LATENT_STORE, 128)                                                             \
     K(attention, ATTENTION, 128)                                                                   \
     K(attention_end, ATTENTION_END, 128)                                                           \
+    K(conv, CONV, 128)                                                                             \
+    K(recur, RECUR, 128)                                                                           \
+    K(gate, GATE, 128)                                                                             \
     K(ffn_in, FFN_IN, 128)                                                                         \
     K(activate, ACTIVATE, 128)                                                                     \
     K(predict, PREDICT, 256)                                                                       \
@@ -23,6 +28,11 @@
     K(down, DOWN, 128)                                                                             \
     K(down_add, DOWN_ADD, 256)                                                                     \
     K(top_k, TOP_K, 256)                                                                           \
+    K(mix, MIX, 128)                                                                               \
+    K(merge, MERGE, 256)                                                                           \
+    K(hyper, HYPER, 128)                                                                           \
+    K(past, PAST, 256)                                                                             \
+    K(past_add, PAST_ADD, 128)                                                                     \
     K(add, ADD, 256)                                                                               \
     K(softcap, SOFTCAP, 256)                                                                       \
     K(route, ROUTE, 64)                                                                            \
@@ -46,9 +56,9 @@ typedef enum vulkan_kernel {
 
 /* Specialization constants of a pipeline. */
 typedef struct vulkan_variant {
-    uint32_t type; /* quant_type of the weights */
-    uint32_t cols; /* columns at a time: 1, 2 or 4 */
-    uint32_t way;  /* see the shader */
+    uint32_t weights; /* vulkan_weights */
+    uint32_t cols;    /* columns at a time: 1, 2 or 4 */
+    uint32_t way;     /* see the shader */
 } vulkan_variant;
 
 #endif

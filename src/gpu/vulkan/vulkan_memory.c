@@ -181,6 +181,10 @@ static VkResult take(vulkan_slot *slot, uint64_t n_bytes, uint64_t *address) {
     return VK_SUCCESS;
 }
 
+VkResult vulkan_slot_alloc(vulkan_slot *slot, uint64_t n_bytes, uint64_t *address) {
+    return take(slot, align_up(n_bytes, ALIGN), address);
+}
+
 /* The bytes of the block that began at the address; 0: there is none. */
 static uint64_t give_back(vulkan_slot *slot, uint64_t address) {
     for (vulkan_chunk *c = slot->chunks; c; c = c->next) {

@@ -1,4 +1,4 @@
-/* vulkan_op_attention.c: RoPE and attention. */
+/* vulkan_op_attention.c: RoPE and attention, also compressed (MLA). */
 #include <assert.h>
 #include <stddef.h>
 
@@ -61,15 +61,65 @@ void vulkan_op_rope_store(gpu_stream *s, const gpu_rope_store *a) {
                     1);
 }
 
+void vulkan_op_heads(gpu_stream *s, const gpu_heads *a) {
+    enum { ROWS_PER_GROUP = 8 };
+    assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_COLS);
+    assert(a->w.n_in <= GPU_MAX_LATENT && a->w.n_out % a->n_heads == 0);
+    const vulkan_heads_args args = {.w = vulkan_address(a->w.data),
+                                    .x = vulkan_address(a->x),
+                                    .y = vulkan_address(a->y),
+                                    .row_bytes = a->w.row_bytes,
+                                    .n_in = (int32_t)a->w.n_in,
+                                    .n_rows = (int32_t)(a->w.n_out / a->n_heads),
+                                    .n_cols = a->n_cols,
+                                    .ldx = (int32_t)a->ldx,
+                                    .ldy = (int32_t)a->ldy,
+                                    .x_stride = (int32_t)a->x_stride,
+                                    .y_stride = (int32_t)a->y_stride,
+                                    .scale = a->scale};
+    const vulkan_variant v = {.weights = vulkan_weights(&a->w), .cols = vulkan_cols(a->n_cols)};
+    vulkan_dispatch(s, VULKAN_HEADS, v, &args, sizeof args,
+                    vulkan_groups(args.n_rows, ROWS_PER_GROUP), a->n_heads, 1);
+}
+
+void vulkan_op_latent_store(gpu_stream *s, const gpu_latent_store *a) {
+    assert(a->n_cols >= 1 && a->kv.head_dim <= GPU_MAX_LATENT && a->kv.head_dim % 8 == 0);
+    const vulkan_latent_args args = {.q = vulkan_address(a->q),
+                                     .k = vulkan_address(a->k),
+                                     .norm = vulkan_address(a->norm),
+                                     .k_norm = vulkan_address(a->k_norm),
+                                     .cs = vulkan_address(a->cs),
+                                     .cols = vulkan_address(a->cols),
+                                     .result = vulkan_address(a->out),
+                                     .k_offset = a->kv.k_offset,
+                                     .k_row = a->kv.k_row,
+                                     .ldq = (int32_t)a->ldq,
+                                     .ldk = (int32_t)a->ldk,
+                                     .ldo = (int32_t)a->ld_out,
+                                     .n_rot = a->n_rot,
+                                     .q_dim = a->q_dim,
+                                     .n_head = a->n_head,
+                                     .head_dim = a->kv.head_dim,
+                                     .type_k = a->kv.type_k,
+                                     .k_hadamard = a->kv.k_hadamard,
+                                     .eps = a->eps,
+                                     .flags = a->neox ? ROPE_NEOX : 0u};
+    vulkan_dispatch(s, VULKAN_LATENT_STORE, (vulkan_variant){0}, &args, sizeof args, a->n_head + 1,
+                    a->n_cols, 1);
+}
+
 /* Queries that a workgroup computes together. */
 static uint32_t queries_of(const gpu_attention *a) {
     return vulkan_cols(a->n_head / a->kv.n_head_kv);
 }
 
-/* With `turns` the query is rotated in place: nothing else reads it. */
+/* With `turns` the query is rotated in place: nothing else reads it. Of MLA the rows are keys and
+ * values. */
 void vulkan_op_attention(gpu_stream *s, const gpu_attention *a) {
+    const bool latent = a->kv.v_row == 0;
     assert(a->n_cols >= 1 && a->n_head % a->kv.n_head_kv == 0);
-    assert(a->kv.head_dim % 8 == 0 && a->kv.head_dim <= GPU_MAX_HEAD && a->kv.v_row > 0);
+    assert(a->kv.head_dim % 8 == 0 &&
+           a->kv.head_dim <= (latent ? (int)GPU_MAX_LATENT : (int)GPU_MAX_HEAD));
     assert(a->kv.v_dim % 8 == 0 && a->kv.v_dim > 0 && a->sparse.size == 0);
     assert(a->n_splits == 1 || (a->partial && a->n_splits <= GPU_ATTN_SPLITS));
     if (a->turns) {
@@ -87,9 +137,9 @@ void vulkan_op_attention(gpu_stream *s, const gpu_attention *a) {
                                         .partial = vulkan_address(a->partial),
                                         .result = vulkan_address(a->out),
                                         .k_offset = a->kv.k_offset,
-                                        .v_offset = a->kv.v_offset,
+                                        .v_offset = latent ? a->kv.k_offset : a->kv.v_offset,
                                         .k_row = a->kv.k_row,
-                                        .v_row = a->kv.v_row,
+                                        .v_row = latent ? a->kv.k_row : a->kv.v_row,
                                         .ldq = (int32_t)a->ldq,
                                         .ldo = (int32_t)a->ldo,
                                         .ldg = (int32_t)a->ldg,
@@ -100,7 +150,7 @@ void vulkan_op_attention(gpu_stream *s, const gpu_attention *a) {
                                         .head_dim = a->kv.head_dim,
                                         .v_dim = a->kv.v_dim,
                                         .type_k = a->kv.type_k,
-                                        .type_v = a->kv.type_v,
+                                        .type_v = (int32_t)(latent ? a->kv.type_k : a->kv.type_v),
                                         .n_cols = a->n_cols,
                                         .n_splits = a->n_splits,
                                         .window = a->window,
@@ -110,6 +160,7 @@ void vulkan_op_attention(gpu_stream *s, const gpu_attention *a) {
                                         .temperature = a->temperature,
                                         .temperature_length = a->temperature_length,
                                         .temperature_offset = a->temperature_offset,
+                                        .q_hadamard = latent ? a->kv.k_hadamard : 0,
                                         .flags = (a->chunks ? ATTENTION_CHUNKS : 0u) |
                                                  (a->head_gates ? ATTENTION_HEAD_GATES : 0u) |
                                                  (a->gate_softplus ? ATTENTION_GATE_SOFTPLUS : 0u)};

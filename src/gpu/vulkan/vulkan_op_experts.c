@@ -83,7 +83,7 @@ static void launch_in(gpu_stream *s, const gpu_expert_in *a, const gpu_mat *gate
                                         .threshold = a->threshold,
                                         .flags = (a->weigh ? EXPERT_WEIGH : 0u) |
                                                  (a->skip ? EXPERT_SKIP : 0u)};
-    const vulkan_variant v = {.type = w->type,
+    const vulkan_variant v = {.weights = vulkan_weights(w),
                               .cols = 1,
                               .way = (gate->data ? FFN_GATE : 0u) | (up->data ? FFN_UP : 0u) |
                                      (given ? FFN_GIVEN : 0u)};
@@ -91,12 +91,12 @@ static void launch_in(gpu_stream *s, const gpu_expert_in *a, const gpu_mat *gate
                     vulkan_groups(args.n_pairs, 1), 1);
 }
 
-/* Gate and up of different types take two launches: the first stores the activations of the gate in
- * h. */
+/* Gate and up of different types or layouts take two launches: the first stores the activations of
+ * the gate in h. */
 void vulkan_op_expert_in(gpu_stream *s, const gpu_expert_in *a) {
     const gpu_mat none = {0};
     assert(a->n_cols >= 1 && a->n_used >= 1 && a->n % GROUP == 0);
-    if (a->gate.data && a->gate.type != a->up.type) {
+    if (a->gate.data && vulkan_weights(&a->gate) != vulkan_weights(&a->up)) {
         launch_in(s, a, &a->gate, &none, false, NULL);
         launch_in(s, a, &none, &a->up, true, a->q8);
     } else {
@@ -120,7 +120,8 @@ void vulkan_op_expert_matvec(gpu_stream *s, const gpu_expert_matvec *a) {
                                             .ldy = (int32_t)a->ldy,
                                             .n_pairs = a->n_pairs,
                                             .n_own = a->n_own};
-    vulkan_dispatch(s, VULKAN_EXPERT_MATVEC, (vulkan_variant){.type = a->w.type, .cols = 1}, &args,
+    vulkan_dispatch(s, VULKAN_EXPERT_MATVEC,
+                    (vulkan_variant){.weights = vulkan_weights(&a->w), .cols = 1}, &args,
                     sizeof args, vulkan_groups(a->w.n_out, ROWS_PER_GROUP),
                     vulkan_groups(a->n_pairs, 1), 1);
 }
@@ -141,7 +142,8 @@ void vulkan_op_expert_down(gpu_stream *s, const gpu_expert_down *a) {
                                           .ldy = (int32_t)a->ldy,
                                           .n_pairs = a->n_cols * a->n_used,
                                           .n_own = a->n_own};
-    vulkan_dispatch(s, VULKAN_EXPERT_DOWN, (vulkan_variant){.type = a->w.type, .cols = 1}, &args,
+    vulkan_dispatch(s, VULKAN_EXPERT_DOWN,
+                    (vulkan_variant){.weights = vulkan_weights(&a->w), .cols = 1}, &args,
                     sizeof args, vulkan_stretches(&a->w), vulkan_groups(args.n_pairs, 1), 1);
 }
 
@@ -223,7 +225,7 @@ void vulkan_op_expert_matmul(gpu_stream *s, const gpu_expert_matmul *a) {
                                             .flags = (a->weigh ? EXPERT_WEIGH : 0u) |
                                                      (a->of_pairs ? MATMUL_OF_PAIRS : 0u)};
     vulkan_dispatch(s, a->by_rows ? VULKAN_EXPERT_MATMUL_T : VULKAN_EXPERT_MATMUL,
-                    (vulkan_variant){.type = a->w.type}, &args, sizeof args,
+                    (vulkan_variant){.weights = vulkan_weights(&a->w)}, &args, sizeof args,
                     (n_out + TILE - 1) / TILE, gpu_expert_tiles(a->n_cols * a->n_used, a->n_own),
                     1);
 }

@@ -35,7 +35,7 @@ static void launch(gpu_stream *s, const gpu_ffn_in *a, const gpu_mat *gate, cons
                                   .cut = a->cut,
                                   .cut_down = a->cut_down,
                                   .flags = a->skip || a->list ? FFN_SKIP : 0};
-    const vulkan_variant v = {.type = w->type,
+    const vulkan_variant v = {.weights = vulkan_weights(w),
                               .cols = vulkan_cols(a->in.n_cols),
                               .way = (quantizes ? FFN_QUANTIZES : 0u) |
                                      (gate->data ? FFN_GATE : 0u) | (up->data ? FFN_UP : 0u) |
@@ -45,15 +45,15 @@ static void launch(gpu_stream *s, const gpu_ffn_in *a, const gpu_mat *gate, cons
     vulkan_dispatch(s, VULKAN_FFN_IN, v, &args, sizeof args, groups, 1, 1);
 }
 
-/* Gate and up of different types take two launches: the first stores the activations of the gate in
- * h. */
+/* Gate and up of different types or layouts take two launches: the first stores the activations of
+ * the gate in h. */
 void vulkan_op_ffn_in(gpu_stream *s, const gpu_ffn_in *a) {
     const gpu_mat none = {0};
     assert(a->in.n_cols >= 1 && a->in.n_cols <= GPU_MAX_COLS);
     assert(!a->q8 || (!a->list && a->n % GROUP == 0));
     assert(!a->given || (!a->gate.data && !a->list));
     if (a->n == 0) return;
-    if (a->gate.data && a->up.data && a->gate.type != a->up.type) {
+    if (a->gate.data && a->up.data && vulkan_weights(&a->gate) != vulkan_weights(&a->up)) {
         launch(s, a, &a->gate, &none, false, false);
         launch(s, a, &none, &a->up, true, a->q8 != NULL);
     } else {

@@ -22,11 +22,6 @@ typedef struct pack_layout {
 
 static pack_layout layout_of(quant_type type) {
     switch (type) {
-    case QUANT_F32:
-        return (pack_layout){1, 4, {0}, {4}};
-    case QUANT_F16:
-    case QUANT_BF16:
-        return (pack_layout){1, 2, {0}, {2}};
 #define HALVES(TYPE, block, elems, values, first, last)                                            \
     case QUANT_##TYPE:                                                                             \
         return (pack_layout){elems,                                                                \
@@ -62,9 +57,11 @@ static pack_layout layout_of(quant_type type) {
                               FROM(block_q6_k, d)},
                              {BYTES(block_q6_k, ql), BYTES(block_q6_k, qh),
                               BYTES(block_q6_k, scales), BYTES(block_q6_k, d)}};
-    default:
-        assert(!"a type without shaders");
-        return (pack_layout){.elems = 1};
+    default: { /* floats, and three bits and less: blocks stay whole */
+        const quant_traits *t = quant_find((uint32_t)type);
+        return (pack_layout){
+            (uint32_t)t->block_elems, (uint32_t)t->block_bytes, {0}, {(uint32_t)t->block_bytes}};
+    }
     }
 }
 
@@ -72,7 +69,7 @@ void vulkan_op_pack(gpu_stream *s, const gpu_pack *a) {
     enum { PER_GROUP = 128 };
     const pack_layout layout = layout_of(a->dst.type);
     assert(a->dst.n_in >= 1 && a->dst.n_in % layout.elems == 0);
-    assert(a->row0 >= 0 && a->row0 + a->n_rows <= a->dst.n_out);
+    assert(a->row0 >= 0 && a->row0 + a->n_rows <= a->dst.n_out && !a->dst.in_file);
     vulkan_pack_args args = {.src = vulkan_address(a->src),
                              .dst = vulkan_address(a->dst.data) +
                                     (uint64_t)a->row0 * a->dst.row_bytes,
@@ -116,7 +113,7 @@ static vulkan_product_args product_args(const gpu_matmul *a, const void *q8) {
 
 static void few_columns(gpu_stream *s, const gpu_matmul *a, const void *q8, bool beside) {
     const vulkan_product_args args = product_args(a, q8);
-    const vulkan_variant v = {.type = a->w.type, .cols = vulkan_cols(a->in.n_cols)};
+    const vulkan_variant v = {.weights = vulkan_weights(&a->w), .cols = vulkan_cols(a->in.n_cols)};
     const int64_t groups = vulkan_groups(a->w.n_out, ROWS_PER_GROUP);
     if (beside)
         vulkan_dispatch_beside(s, VULKAN_MATVEC, v, &args, sizeof args, groups, 1, 1);
@@ -149,14 +146,16 @@ void vulkan_op_matmul(gpu_stream *s, const gpu_matmul *a) {
         return;
     }
     const vulkan_product_args args = product_args(a, a->scratch);
-    vulkan_dispatch(s, VULKAN_MATMUL, (vulkan_variant){.type = a->w.type}, &args, sizeof args,
-                    (a->w.n_out + TILE - 1) / TILE, (a->in.n_cols + TILE - 1) / TILE, 1);
+    vulkan_dispatch(s, VULKAN_MATMUL, (vulkan_variant){.weights = vulkan_weights(&a->w)}, &args,
+                    sizeof args, (a->w.n_out + TILE - 1) / TILE, (a->in.n_cols + TILE - 1) / TILE,
+                    1);
 }
 
 /* Multiplies floats, because the terms of a sum have different scales. */
 void vulkan_op_matmul_t(gpu_stream *s, const gpu_matmul *a) {
     assert(a->in.n_cols >= 1 && a->in.n_cols <= GPU_MAX_BATCH && a->in.ldx % 4 == 0);
     const vulkan_product_args args = product_args(a, NULL);
-    vulkan_dispatch(s, VULKAN_MATMUL_T, (vulkan_variant){.type = a->w.type}, &args, sizeof args,
-                    (a->w.n_in + TILE - 1) / TILE, (a->in.n_cols + TILE - 1) / TILE, 1);
+    vulkan_dispatch(s, VULKAN_MATMUL_T, (vulkan_variant){.weights = vulkan_weights(&a->w)}, &args,
+                    sizeof args, (a->w.n_in + TILE - 1) / TILE, (a->in.n_cols + TILE - 1) / TILE,
+                    1);
 }

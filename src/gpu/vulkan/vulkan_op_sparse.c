@@ -65,7 +65,7 @@ void vulkan_op_predict(gpu_stream *s, const gpu_predict *a) {
         args.host_bits = vulkan_address(a->send->host_bits);
         args.epoch = vulkan_address(a->send->epoch);
     }
-    const vulkan_variant v = {.type = a->signs ? QUANT_F32 : a->w.type,
+    const vulkan_variant v = {.weights = a->signs ? QUANT_F32 : vulkan_weights(&a->w),
                               .cols = predicted_cols(a),
                               .way = a->signs ? PREDICT_SIGNS : 0};
     vulkan_dispatch(s, VULKAN_PREDICT, v, &args, sizeof args, groups, 1, 1);
@@ -93,7 +93,8 @@ void vulkan_op_down_rows(gpu_stream *s, const gpu_down_rows *a) {
                                    .ldh = (int32_t)a->ldh,
                                    .ldy = (int32_t)a->ldy,
                                    .add = a->add};
-    vulkan_dispatch(s, VULKAN_DOWN, (vulkan_variant){.type = a->w.type, .cols = cols}, &args,
+    vulkan_dispatch(s, VULKAN_DOWN,
+                    (vulkan_variant){.weights = vulkan_weights(&a->w), .cols = cols}, &args,
                     sizeof args, vulkan_stretches(&a->w), GPU_DOWN_PARTS,
                     (a->n_cols + (int32_t)cols - 1) / (int32_t)cols);
     vulkan_dispatch(s, VULKAN_DOWN_ADD, (vulkan_variant){0}, &args, sizeof args,

@@ -62,6 +62,7 @@ static void read_properties(vulkan_abilities *a) {
     all.calls.GetPhysicalDeviceProperties2(a->physical, &p);
     a->properties = p.properties;
     a->most_alloc = v11.maxMemoryAllocationSize;
+    memcpy(a->device_uuid, v11.deviceUUID, sizeof a->device_uuid);
     a->lanes = a->least_lanes = a->most_lanes = v11.subgroupSize;
     a->shared_bytes = p.properties.limits.maxComputeSharedMemorySize;
     lacks(a, (v11.subgroupSupportedOperations & wanted) == wanted, "subgroup operations");

@@ -24,13 +24,22 @@ GPU_OPS(VULKAN_OP_DECLARE, VULKAN_OP_DECLARE_N)
     OP(matmul_t, MATMUL_T)                                                                         \
     OP(rope_angles, ROPE_ANGLES)                                                                   \
     OP(rope_store, ROPE_STORE)                                                                     \
+    OP(heads, HEADS)                                                                               \
+    OP(latent_store, LATENT_STORE)                                                                 \
     OP(attention, ATTENTION)                                                                       \
+    OP(conv, CONV)                                                                                 \
+    OP(recur, RECUR)                                                                               \
+    OP(gate, GATE)                                                                                 \
     OP(ffn_in, FFN_IN)                                                                             \
     OP(activate, ACTIVATE)                                                                         \
     OP(predict, PREDICT)                                                                           \
     OP(select, SELECT)                                                                             \
     OP(down_rows, DOWN_ROWS)                                                                       \
     OP(top_k, TOP_K)                                                                               \
+    OP(mix, MIX)                                                                                   \
+    OP(merge, MERGE)                                                                               \
+    OP(hyper, HYPER)                                                                               \
+    OP(past, PAST)                                                                                 \
     OP(add, ADD)                                                                                   \
     OP(softcap, SOFTCAP)                                                                           \
     OP(route, ROUTE)                                                                               \
@@ -45,9 +54,10 @@ GPU_OPS(VULKAN_OP_DECLARE, VULKAN_OP_DECLARE_N)
     OP(stamp, STAMP)
 
 /* Enqueues a shader behind everything that the stream has: x * y * z workgroups, each at most
- * VULKAN_MOST_GROUPS. args: n_args bytes, pushed (128 bytes at most) or stored, as the shader says.
+ * VULKAN_MOST_GROUPS. args: n_args bytes, pushed (PUSHED_BYTES at most) or stored, as the shader
+ * says.
  */
-enum { VULKAN_MOST_GROUPS = 65535, VULKAN_PUSHED_BYTES = 128 };
+enum { VULKAN_MOST_GROUPS = 65535 };
 void vulkan_dispatch(gpu_stream *s, vulkan_kernel k, vulkan_variant v, const void *args,
                      size_t n_args, int64_t x, int64_t y, int64_t z);
 /* A dispatch that may run together with the dispatch before it. */
@@ -58,6 +68,10 @@ void vulkan_dispatch_beside(gpu_stream *s, vulkan_kernel k, vulkan_variant v, co
  * one. */
 void vulkan_raise(gpu_stream *s, const gpu_send *a, int32_t n_cols);
 
+/* The specialization constant WEIGHTS of shaders that read this matrix. */
+static inline uint32_t vulkan_weights(const gpu_mat *w) {
+    return (uint32_t)w->type | (w->in_file ? WEIGHTS_IN_FILE : 0u);
+}
 static inline uint64_t vulkan_address(const void *device) {
     return (uint64_t)(uintptr_t)device;
 }

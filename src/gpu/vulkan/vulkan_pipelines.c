@@ -1,8 +1,10 @@
 /* vulkan_pipelines.c: a pipeline for each combination of shader and specialization constants in
  * use. They are made when an operation is enqueued for the first time, and live as long as the
- * logical device. Drivers keep the machine code of shaders in files themselves. */
+ * logical device. */
 #include <string.h>
 
+#include "args.h"
+#include "mem.h"
 #include "vulkan.h"
 #include "vulkan_shaders.h"
 
@@ -25,7 +27,7 @@ static VkResult make_module(vulkan_slot *slot, vulkan_kernel k) {
 
 static VkResult make_pipeline(vulkan_slot *slot, vulkan_kernel k, const vulkan_variant *v,
                               VkPipeline *out) {
-    const uint32_t values[] = {threads_of[k], v->type, v->cols, v->way};
+    const uint32_t values[] = {threads_of[k], v->weights, v->cols, v->way};
     enum { N = sizeof values / sizeof *values };
     VkSpecializationMapEntry entries[N];
     for (uint32_t i = 0; i < N; i++)
@@ -76,16 +78,20 @@ VkResult vulkan_pipeline_of(vulkan_slot *slot, vulkan_kernel k, const vulkan_var
 }
 
 pi_status vulkan_pipelines_open(vulkan_slot *slot, pi_error *err) {
-    enum { PUSHED = 128 };
-    const VkPushConstantRange pushed = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = PUSHED};
+    const VkPushConstantRange pushed = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT,
+                                        .size = PUSHED_BYTES + sizeof slot->books};
     const VkPipelineLayoutCreateInfo layout = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
         .pushConstantRangeCount = 1,
         .pPushConstantRanges = &pushed};
-    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    char *data;
+    VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+                                       .initialDataSize = vulkan_cache_read(slot, &data)};
+    cache.pInitialData = data;
     VkResult r = slot->call.CreatePipelineLayout(slot->device, &layout, NULL, &slot->layout);
     if (r == VK_SUCCESS)
         r = slot->call.CreatePipelineCache(slot->device, &cache, NULL, &slot->cache);
+    mem_free(data);
     return r == VK_SUCCESS ? PI_OK : vulkan_error(err, r, "cannot make pipelines");
 }
 

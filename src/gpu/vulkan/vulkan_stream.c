@@ -80,6 +80,9 @@ static VkResult begin_commands(gpu_device *d, vulkan_batch *b, VkCommandBufferUs
                                            .flags = flags};
     const VkResult r = d->slot->call.BeginCommandBuffer(b->commands, &info);
     b->begun = r == VK_SUCCESS;
+    if (b->begun) /* the end of all push constants (args.h) */
+        d->slot->call.CmdPushConstants(b->commands, d->slot->layout, VK_SHADER_STAGE_COMPUTE_BIT,
+                                       PUSHED_BYTES, sizeof d->slot->books, &d->slot->books);
     return r;
 }
 
@@ -364,7 +367,7 @@ static void launch(gpu_stream *s, vulkan_kernel k, const vulkan_variant *v, cons
     if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0 || !vulkan_tick(d)) return;
     vulkan_batch *b = batch_of(s);
     if (!b) return;
-    if (n_args > VULKAN_PUSHED_BYTES) {
+    if (n_args > PUSHED_BYTES) {
         void *device, *host = take_staging(d, b, n_args, &device);
         if (!host) return;
         memcpy(host, args, n_args);

@@ -1,6 +1,6 @@
 /* args.h: arguments of the shaders, included by C and by GLSL. Members of 8 bytes come first, so
  * that both lay them out alike (std430); an address is a uint64_t, 0 where gpu_ops.h has NULL. A
- * struct of more than 128 bytes does not fit push constants: the shader says STORED instead of
+ * struct of more than PUSHED_BYTES does not fit push constants: the shader says STORED instead of
  * PUSHED. */
 #ifndef GPU_VULKAN_ARGS_H
 #define GPU_VULKAN_ARGS_H
@@ -10,6 +10,7 @@
 #define u64        uint64_t
 #define u32        uint
 #define i32        int
+#define i64        int64_t
 #else
 #include <stdint.h>
 #define ARGS(name)                                                                                 \
@@ -18,7 +19,25 @@
 #define u64 uint64_t
 #define u32 uint32_t
 #define i32 int32_t
+#define i64 int64_t
 #endif
+
+/* The push constants of a pipeline, 128 bytes: at most PUSHED_BYTES of arguments, then the address
+ * of the code books. */
+#define PUSHED_BYTES 120
+
+/* Code books of the IQ formats (quant_grids.h), 16 bits per point: bytes before each. */
+#define BOOK_IQ1     0
+#define BOOK_IQ2_XXS 4096
+#define BOOK_IQ2_XS  4608
+#define BOOK_IQ2_S   5632
+#define BOOK_IQ3_XXS 7680
+#define BOOK_IQ3_S   8192
+#define BOOKS_BYTES  9216
+
+/* A bit of the specialization constant WEIGHTS, above the type: rows are as in the file
+ * (gpu_mat.in_file), not packed. */
+#define WEIGHTS_IN_FILE 256
 
 /* Bits of `flags`. */
 #define PRODUCT_ADD        1
@@ -83,6 +102,20 @@ ARGS(vulkan_rope_args) {
     u32 flags, unused;
 };
 
+ARGS(vulkan_latent_args) {
+    u64 q, k, norm, k_norm, cs, cols, result;
+    u64 k_offset, k_row;
+    i32 ldq, ldk, ldo, n_rot, q_dim, n_head, head_dim, type_k, k_hadamard;
+    float eps;
+    u32 flags, unused; /* flags: ROPE_NEOX */
+};
+
+ARGS(vulkan_heads_args) {
+    u64 w, x, y, row_bytes;
+    i32 n_in, n_rows, n_cols, ldx, ldy, x_stride, y_stride; /* n_rows: of a head */
+    float scale;
+};
+
 #define ATTENTION_CHUNKS        1
 #define ATTENTION_HEAD_GATES    2
 #define ATTENTION_GATE_SOFTPLUS 4
@@ -94,7 +127,8 @@ ARGS(vulkan_attention_args) {
     i32 n_cols, n_splits, window, v_hadamard;
     float scale, softcap, temperature;
     i32 temperature_length, temperature_offset;
-    u32 flags, unused;
+    i32 q_hadamard; /* MLA: the cache's; queries are multiplied here */
+    u32 flags;
 };
 
 #define FFN_SKIP 1
@@ -127,6 +161,37 @@ ARGS(vulkan_predict_args) {
     float scale, cut;
 };
 
+ARGS(vulkan_conv_args) { /* of gpu_conv */
+    u64 x, by, gate, taps[3], bias, cols, y;
+    i64 at;
+    i32 ldx, ldb, ldg, ldy, n, part, n_taps, unused;
+};
+
+/* WAY: kind + RECUR_KINDS * elements of a lane. */
+#define RECUR_SSM       0
+#define RECUR_SCAN      1
+#define RECUR_DELTA     2
+#define RECUR_KDA       3
+#define RECUR_KINDS     4
+#define RECUR_ALTERNATE 1
+#define RECUR_PAIRED    2
+ARGS(vulkan_recur_args) {                                             /* of gpu_recur */
+    u64 x, steps, beta, keys, queries, dt_bias, rates, skip, cols, y; /* steps, rates: step, a */
+    i64 at;
+    i32 ldx, lds, ldb, ldk, ldy, n_head, n_group, head_dim, n_state;
+    float eps, least_decay;
+    u32 flags;
+};
+
+#define GATE_FIRST   1
+#define GATE_SIGMOID 2
+ARGS(vulkan_gate_args) { /* of gpu_gate */
+    u64 x, gate, norm;
+    i32 ldg, ldx, width, share;
+    float eps;
+    u32 flags;
+};
+
 ARGS(vulkan_select_args) {
     u64 v, bias, bitmap;
     i32 ldv, n, n_cols;
@@ -154,6 +219,29 @@ ARGS(vulkan_top_k_args) {
 ARGS(vulkan_add_args) {
     u64 x, y;
     i32 ldx, ldy, n, n_cols, n_more, step;
+};
+
+#define MIX_CORRECTS 1  /* WAY */
+ARGS(vulkan_mix_args) { /* of gpu_mix */
+    u64 router, coefficients, scale, streams, x, y;
+    i32 lds, ldr, ldx, ldy, n, n_stream;
+};
+
+ARGS(vulkan_merge_args) { /* of gpu_merge */
+    u64 streams, others, x;
+    i32 lds, ldo, ldx, n, n_stream, unused;
+};
+
+ARGS(vulkan_hyper_args) { /* of gpu_hyper */
+    u64 weights, base, scale, streams, x;
+    float factor, eps;
+    i32 lds, ldw, ldx, n, n_stream, adds;
+};
+
+ARGS(vulkan_past_args) { /* of gpu_past */
+    u64 score, streams, x;
+    float eps;
+    i32 lds, ldx, n, n_past, begins;
 };
 
 ARGS(vulkan_softcap_args) {
@@ -241,5 +329,6 @@ ARGS(vulkan_expert_matmul_args) {
 #undef u64
 #undef u32
 #undef i32
+#undef i64
 #endif
 #endif

@@ -14,10 +14,25 @@ STORED(vulkan_attention_args)
 
 const int TILE = 64, MOST = 4; // positions; queries
 
-shared vec4 query[MOST][128]; // scaled, up to 512 elements
+shared vec4 query[MOST][144]; // scaled, up to 576 elements
 shared float weight[MOST][TILE];
 shared float top[MOST], total[MOST], shrink[MOST];
 shared vec4 sums[2 * 128]; // of a query: groups of threads, their eights
+
+// Multiplies the queries by Hadamard matrices, as the rows of MLA are.
+void spread_queries(int n_queries, int size) {
+    float scale = 1.0 / sqrt(float(size));
+    for (int part = 1; part < size; part *= 2) {
+        for (int i = int(gl_LocalInvocationID.x); i < n_queries * a.head_dim / 2; i += 128) {
+            int h = 2 * i / a.head_dim, k = i - h * a.head_dim / 2, at = 2 * k - (k & (part - 1));
+            float x = query[h][at / 4][at % 4], y = query[h][(at + part) / 4][(at + part) % 4];
+            float by = part == 1 ? scale : 1.0;
+            query[h][at / 4][at % 4] = by * (x + y);
+            query[h][(at + part) / 4][(at + part) % 4] = by * (x - y);
+        }
+        barrier();
+    }
+}
 
 // Scores to weights, 0 from n on: a subgroup has a query.
 void soften(int n, int n_queries, int first_head, int distance) {
@@ -77,6 +92,7 @@ void main() {
     vec4 low[MOST], high[MOST];
     [[unroll]] for (int h = 0; h < MOST; h++) low[h] = high[h] = vec4(0);
     barrier();
+    if (a.q_hadamard != 0) spread_queries(n_queries, a.q_hadamard);
 
     for (int done = 0; done < int(range.y); done += TILE) {
         int n = min(int(range.y) - done, TILE);

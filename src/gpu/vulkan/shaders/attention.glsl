@@ -35,10 +35,7 @@ float gate_at(int c, int h, int d) {
     int stride = a.gate_stride != 0 ? a.gate_stride : a.v_dim;
     int at = h * stride + ((a.flags & ATTENTION_HEAD_GATES) != 0 ? 0 : d);
     float gate = load_float(at4(a.gate, int64_t(c) * a.ldg + at));
-    if ((a.flags & ATTENTION_GATE_SOFTPLUS) == 0) return 1.0 / (1.0 + exp(-gate));
-    if (gate > 20.0) return gate;
-    float e = exp(gate); // log(1 + e), also for small e
-    return e < 1e-3 ? e - 0.5 * e * e : log(1.0 + e);
+    return (a.flags & ATTENTION_GATE_SOFTPLUS) != 0 ? softplus(gate) : sigmoid(gate);
 }
 
 uint64_t part_sums(int c, int h, int split) {

@@ -5,6 +5,7 @@
 #include "vulkan.glsl"
 #include "block.glsl"
 #include "head.glsl"
+#include "math.glsl"
 
 STORED(vulkan_attention_args)
 #define a a_stored

@@ -1,6 +1,7 @@
 // dot.glsl: products of up to two rows with up to four columns by one subgroup: the inner loop of
-// all matrix-vector shaders. Lanes read neighbouring units of a row, 16 bytes each. The int8 form of the
-// columns is in device memory, unless the shader defines SHARED_COLUMNS and the three functions below.
+// all matrix-vector shaders. Lanes read neighbouring units of a row, 16 bytes each. The columns are in
+// device memory, unless the shader defines SHARED_COLUMNS and the first three functions below, for their
+// int8 form, or SHARED_FLOATS and the fourth.
 
 const int ROWS = 2; // of a subgroup at a time
 
@@ -8,6 +9,9 @@ const int ROWS = 2; // of a subgroup at a time
 uvec4 column_quants(uint64_t column, int k) { return load16(column + uint64_t(k)); }
 float column_d(uint64_t column, int n, int k) { return load_float(at4(q8_d(column, n), k / 32)); }
 int column_sum(uint64_t column, int n, int k) { return load_int(at4(q8_sum(column, n), k / 16)); }
+#endif
+#ifndef SHARED_FLOATS
+vec4 column_four(uint64_t column, int k, int n) { return load_four(column, k, n); }
 #endif
 
 struct sums {
@@ -24,9 +28,10 @@ sums dot_rows(uint64_t row0, uint64_t row1, int n, uint64_t x, int ldx, uint64_t
             vec4 low[ROWS], high[ROWS];
             load_floats(row0, i, low[0], high[0]);
             load_floats(row1, i, low[1], high[1]);
+            if (8 * i + 4 >= n) high[0] = high[1] = vec4(0); // may be behind the matrix, also NaN
             [[unroll]] for (int c = 0; c < int(COLS); c++) {
                 uint64_t column = at4(x, int64_t(min(c, n_cols - 1)) * ldx);
-                vec4 v = load_four(column, 8 * i, n), w = load_four(column, 8 * i + 4, n);
+                vec4 v = column_four(column, 8 * i, n), w = column_four(column, 8 * i + 4, n);
                 [[unroll]] for (int r = 0; r < ROWS; r++)
                     s.of[4 * r + c] += dot(low[r], v) + dot(high[r], w);
             }

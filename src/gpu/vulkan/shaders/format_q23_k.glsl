@@ -3,7 +3,8 @@
 // l + 32, the other l + 64 and l + 96. In Q2_K two parts follow: a byte per 16 values, with scale
 // and minimum in its nibbles, and half d and dmin per block. In Q3_K two parts follow: 32 bytes per
 // block, where bit j of byte l belongs to value 32 * j + l, and 14 bytes per block: 16 scales of
-// six bits and half d.
+// six bits and half d. A block in the file has 84 bytes (scales, values, d, dmin) or 110 bytes (third
+// bits, values, scales and d).
 const int Q23_K_DISTANCE = 32;
 int Q23_K_first(int i) { return 128 * (i / 4) + 64 * (i % 2) + 16 * (i / 2 % 2); }
 
@@ -19,14 +20,16 @@ float Q3_K_scale(uint64_t scales, int j) {
 unit Q23_K_unit(uint64_t row, int n, int i, bool third) {
     unit u;
     int shift = 4 * (i % 2), block = i / 8, j = Q23_K_first(i) / 16;
-    uvec4 w = load16(row + uint64_t(16 * (i / 2)));
+    int at = third ? 110 * block : 84 * block; // in the file
+    uvec4 w = load_quants(part(row, 16 * (i / 2), at + (third ? 32 : 16) + 16 * (i % 8 / 2)));
     for (int k = 0; k < 4; k++) {
         u.q[k] = w[k] >> shift & 0x03030303u;
         u.q[4 + k] = w[k] >> (shift + 2) & 0x03030303u;
     }
     if (third) {
-        uvec4 h = load16(row + uint64_t(n / 4 + 32 * block + 16 * (i / 2 % 2)));
-        uint64_t scales = row + uint64_t(n / 4 + n / 8 + 14 * block);
+        int of_half = 16 * (i / 2 % 2);
+        uvec4 h = load_quants(part(row, n / 4 + 32 * block + of_half, at + of_half));
+        uint64_t scales = part(row, n / 4 + n / 8 + 14 * block, at + 96);
         int bit = 4 * (i / 4 % 2) + 2 * (i % 2);
         float d = half_float(load_short(scales + 12ul));
         for (int k = 0; k < 4; k++) {
@@ -38,9 +41,9 @@ unit Q23_K_unit(uint64_t row, int n, int i, bool third) {
             u.m[g] = 4 * u.s[g];
         }
     } else {
-        uint d = load_word(row + uint64_t(n / 4 + n / 16 + 4 * block));
+        uint d = load_word(part(row, n / 4 + n / 16 + 4 * block, at + 80));
         for (int g = 0; g < 2; g++) {
-            uint scale = load_byte(row + uint64_t(n / 4 + j + 2 * g));
+            uint scale = load_byte(part(row, n / 4 + j + 2 * g, at + j % 16 + 2 * g));
             u.s[g] = half_float(d) * float(scale & 15u);
             u.m[g] = half_float(d >> 16) * float(scale >> 4);
         }

@@ -1,7 +1,8 @@
 // format_q45_k.glsl: Q4_K and, with a fifth bit, Q5_K. 32 bytes hold sub-blocks 2 * j (low nibbles) and
 // 2 * j + 1 (high nibbles); a unit is half of these bytes. Then of Q5_K 32 bytes per block: bit j of
 // byte l belongs to value l of sub-block j. Then 16 bytes per block: d, dmin, and twelve bytes of scales
-// and minimums of six bits.
+// and minimums of six bits. A block in the file: these 16 bytes, the fifth bits, the nibbles; its size is
+// a multiple of 16.
 const int Q45_K_DISTANCE = 32;
 int Q45_K_first(int i) { return 256 * (i / 8) + 64 * (i % 8 / 2) + 16 * (i % 2); }
 
@@ -18,14 +19,16 @@ vec2 Q45_K_scale(uvec4 head, int j) {
 unit Q45_K_unit(uint64_t row, int n, int i, bool fifth) {
     unit u;
     int pair = i % 8 / 2;
-    uvec4 w = load16(row + uint64_t(16 * i));
-    uvec4 head = load16(row + uint64_t(n / 2 + (fifth ? n / 8 : 0) + 16 * (i / 8)));
+    int nibbles = fifth ? 48 : 16, block = (nibbles + 128) * (i / 8);
+    uvec4 w = load_quants(part(row, 16 * i, block + nibbles + 16 * (i % 8)));
+    uvec4 head = load16(part(row, n / 2 + (fifth ? n / 8 : 0) + 16 * (i / 8), block));
     for (int k = 0; k < 4; k++) {
         u.q[k] = w[k] & 0x0f0f0f0fu;
         u.q[4 + k] = w[k] >> 4 & 0x0f0f0f0fu;
     }
     if (fifth) {
-        uvec4 h = load16(row + uint64_t(n / 2 + 32 * (i / 8) + 16 * (i % 2)));
+        int of_half = 16 * (i % 2);
+        uvec4 h = load16(part(row, n / 2 + 32 * (i / 8) + of_half, block + 16 + of_half));
         for (int k = 0; k < 4; k++) {
             u.q[k] |= (h[k] >> (2 * pair) & 0x01010101u) << 4;
             u.q[4 + k] |= (h[k] >> (2 * pair + 1) & 0x01010101u) << 4;

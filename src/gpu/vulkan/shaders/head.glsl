@@ -6,18 +6,18 @@ shared float head[576];
 #define THREAD  int(gl_LocalInvocationID.x)
 #define THREADS int(gl_WorkGroupSize.x)
 
-// w 0: no weights.
-void norm_head(uint64_t w, int n, bool centred, float eps) {
+// Elements [at, at + n). w 0: no weights.
+void norm_head(int at, uint64_t w, int n, bool centred, float eps) {
     float mean = 0, part = 0;
     if (centred) {
-        for (int i = THREAD; i < n; i += THREADS) part += head[i];
+        for (int i = THREAD; i < n; i += THREADS) part += head[at + i];
         mean = block_sum(part) / float(n);
         part = 0;
     }
-    for (int i = THREAD; i < n; i += THREADS) part += (head[i] - mean) * (head[i] - mean);
+    for (int i = THREAD; i < n; i += THREADS) part += (head[at + i] - mean) * (head[at + i] - mean);
     float scale = 1.0 / sqrt(block_sum(part) / float(n) + eps);
     for (int i = THREAD; i < n; i += THREADS)
-        head[i] = (head[i] - mean) * scale * (w != 0 ? load_float(at4(w, i)) : 1.0);
+        head[at + i] = (head[at + i] - mean) * scale * (w != 0 ? load_float(at4(w, i)) : 1.0);
     barrier();
 }
 

@@ -7,6 +7,18 @@ float tanh_of(float x) {
     return x < 0.0 ? -size : size; // NaN stays NaN
 }
 
+float sigmoid(float x) { return 1.0 / (1.0 + exp(-x)); }
+
+// ln(1 + e^x); x where e^x dominates. Of e^x up to 1 by the series of the artanh, because Vulkan
+// leaves ln near 1 inexact.
+float softplus(float x) {
+    if (x > 20.0) return x;
+    float e = exp(x), z = e / (2.0 + e), s = z * z;
+    if (e > 1.0) return log(1.0 + e);
+    return 2.0 * z * (1.0 + s * (1.0 / 3.0 + s * (1.0 / 5.0 + s * (1.0 / 7.0 + s * (1.0 / 9.0 +
+                     s * (1.0 / 11.0 + s * (1.0 / 13.0 + s * (1.0 / 15.0))))))));
+}
+
 // cos and sin of n * f, n >= 0: exact up to the polynomials. 64 bits are one turn, so products
 // lose whole turns by themselves.
 vec2 cos_sin(int n, float f) {

@@ -8,22 +8,9 @@
 
 PUSHED(vulkan_predict_args)
 
-// Columns in the int8 form: one column of GPU_MAX_RANK elements, or COLS shorter ones. The offset
-// of a column is its address.
+// Words of one column of GPU_MAX_RANK elements, or of COLS shorter ones.
 const int MOST = (8192 + 8192 / 32 * 4 + 8192 / 16 * 4) / 4;
-shared uint q8_words[MOST];
-
-#define SHARED_COLUMNS
-uvec4 column_quants(uint64_t column, int k) {
-    int i = (int(column) + k) / 4;
-    return uvec4(q8_words[i], q8_words[i + 1], q8_words[i + 2], q8_words[i + 3]);
-}
-float column_d(uint64_t column, int n, int k) {
-    return uintBitsToFloat(q8_words[int(q8_d(column, n)) / 4 + k / 32]);
-}
-int column_sum(uint64_t column, int n, int k) {
-    return int(q8_words[int(q8_sum(column, n)) / 4 + k / 16]);
-}
+#include "columns.glsl"
 #include "dot.glsl"
 
 const bool SIGNS = (WAY & PREDICT_SIGNS) != 0;
@@ -32,19 +19,11 @@ shared uint words[4]; // one per column
 
 void quantize_columns(int c0) {
     for (int c = 0; c < int(COLS) && c0 + c < a.n_cols; c++) {
-        int column = int(q8_bytes(a.n_in)) * c / 4, d = int(q8_d(0ul, a.n_in)) / 4,
-            sum = int(q8_sum(0ul, a.n_in)) / 4;
         for (int base = 0; base < a.n_in; base += 4 * int(gl_WorkGroupSize.x)) {
             int i = base + 4 * int(gl_LocalInvocationID.x);
             vec4 v = vec4(0);
             if (i < a.n_in) v = load_vec4(at4(a.x, int64_t(c0 + c) * a.ldx + i));
-            int8_four to = int8_of(v, i);
-            if (i >= a.n_in) continue;
-            q8_words[column + i / 4] = to.q;
-            if (i % 32 != 0) continue;
-            q8_words[column + d + i / 32] = floatBitsToUint(to.d);
-            q8_words[column + sum + i / 16] = uint(to.low);
-            q8_words[column + sum + i / 16 + 1] = uint(to.high);
+            put_group(v, i, a.n_in, c);
         }
     }
 }

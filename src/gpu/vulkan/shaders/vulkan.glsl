@@ -22,19 +22,28 @@
 // Specialization constants of all shaders (vulkan_variant, vulkan.h). Shaders may define more, from
 // number 4 on.
 layout(local_size_x_id = 0) in;                // threads of a workgroup
-layout(constant_id = 1) const uint TYPE = 0;   // of the weights, a quant_type
-layout(constant_id = 2) const uint COLS = 1;   // columns at a time: 1, 2 or 4
-layout(constant_id = 3) const uint WAY = 0;    // what else differs: see the shader
+layout(constant_id = 1) const uint WEIGHTS = 0; // their type, a quant_type, and WEIGHTS_IN_FILE
+layout(constant_id = 2) const uint COLS = 1;    // columns at a time: 1, 2 or 4
+layout(constant_id = 3) const uint WAY = 0;     // what else differs: see the shader
 
-// Arguments: `PUSHED(struct)` for structs of at most 128 bytes, which are push constants;
-// `STORED(struct)` for longer ones, which are in memory. Both define `a`.
+// Arguments: `PUSHED(struct)` for structs of at most PUSHED_BYTES, which are push constants;
+// `STORED(struct)` for longer ones, which are in memory. Both define `a`. The push constants end
+// with the address of the code books.
 #define PUSHED(type)                                                                               \
-    layout(push_constant, std430) uniform pushed_args { type a; };
+    layout(push_constant, std430) uniform pushed_args {                                            \
+        type a;                                                                                    \
+        layout(offset = PUSHED_BYTES) uint64_t pushed_books;                                       \
+    };                                                                                             \
+    uint64_t code_books() { return pushed_books; }
 #define STORED(type)                                                                               \
     layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer stored_args {    \
         type of;                                                                                   \
     };                                                                                             \
-    layout(push_constant, std430) uniform pushed_address { stored_args stored; };
+    layout(push_constant, std430) uniform pushed_address {                                         \
+        stored_args stored;                                                                        \
+        layout(offset = PUSHED_BYTES) uint64_t pushed_books;                                       \
+    };                                                                                             \
+    uint64_t code_books() { return pushed_books; }
 #define a_stored stored.of
 
 #define INF     uintBitsToFloat(0x7f800000u)
@@ -70,6 +79,18 @@ void count_at(uint64_t p, int n) { atomicAdd(atomic_at(p).v, uint(n)); }
 
 // Address of element i of an array of floats (or other words).
 uint64_t at4(uint64_t p, int64_t i) { return p + uint64_t(4 * i); }
+
+// Two bytes' alignment is enough.
+uint load_pair(uint64_t p) { return load_short(p) | load_short(p + 2ul) << 16; }
+
+// 16 bytes at any address, by aligned words; up to three bytes behind them are also read.
+uvec4 load_any16(uint64_t p) {
+    uint64_t at = p & ~3ul;
+    uint shift = 8u * (uint(p) & 3u);
+    uvec4 w = uvec4(load_word(at), load_word(at + 4ul), load_word(at + 8ul), load_word(at + 12ul));
+    if (shift == 0u) return w;
+    return w >> shift | uvec4(w.yzw, load_word(at + 16ul)) << (32u - shift);
+}
 
 // Elements [i, i + 4) of a column of n floats at x, zeros behind its end; i is a multiple of 4.
 vec4 load_four(uint64_t x, int i, int n) {
