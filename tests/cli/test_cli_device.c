@@ -210,7 +210,7 @@ static void test_a_gpu_that_cannot_be_used(void **state) {
     (void)state;
     /* A named device must exist, in every command that computes. */
     static const char no_sim[] = "powerinfer: no backend sim: /nowhere: there is no "
-                                 "libpowerinfer_sim.so\n";
+                                 "libpowerinfer_sim" SHELL_LIBRARY "\n";
     refused("--device sim --backend-folder /nowhere", no_sim);
     refused("-q --device sim --backend-folder /nowhere", no_sim);
     refused("--device sim --backend-folder " TEST_BINARY_DIR "/old_backend",
