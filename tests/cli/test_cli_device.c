@@ -227,7 +227,7 @@ static void test_a_gpu_that_cannot_be_used(void **state) {
     }
     /* Without a named device the CPU computes, with a message if a GPU was expected. */
     same_answer("--device auto -ngl 99 --backend-folder /nowhere");
-    assert_true(says("warning: running on the CPU: no backend cuda: /nowhere"));
+    assert_true(says("warning: running on the CPU: "));
     same_answer("--device auto --backend-folder /nowhere");
     assert_false(says("GPU"));
     same_answer("-q --device auto -ngl 99 --backend-folder /nowhere");
