@@ -347,6 +347,7 @@ static void test_output_that_cannot_be_written(void **state) {
         assert_int_equal(sh(lines[i]), 1);
         assert_err("powerinfer: writing failed: standard output: " SHELL_FULL "\n");
     }
+#if !defined(_WIN32) /* the host's descriptors and pipes are others for wine */
     assert_int_equal(sh("$PI --version >&-"), 1);
     assert_err("powerinfer: writing failed: standard output: Bad file descriptor\n");
     /* A reader that has gone causes no message. */
@@ -354,6 +355,7 @@ static void test_output_that_cannot_be_written(void **state) {
                         "$PI --version >&4"),
                      1);
     assert_err("");
+#endif
 }
 
 static void test_inspect(void **state) {
