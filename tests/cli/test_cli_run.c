@@ -253,10 +253,11 @@ static void test_context_shift(void **state) {
 static void test_output_that_cannot_be_written(void **state) {
     (void)state;
     assert_int_equal(sh(RUN "-p abc -n 8 >/dev/full"), 1);
-    assert_contains("err", "powerinfer: writing failed: standard output: " SHELL_FULL "\n");
+    assert_err("powerinfer: writing failed: standard output: No space left on device\n");
     assert_int_equal(sh(RUN "-p abc -n 8 --json >/dev/full"), 1);
-    assert_contains("err", "powerinfer: writing failed: standard output: No space left on device");
+    assert_contains("err", "powerinfer: writing failed: standard output: " SHELL_FULL "\n");
     assert_int_equal(sh(RUN "-p abc -n 8 >&-"), 1);
+#if !defined(_WIN32) /* wine does not see that a pipe of the host is closed */
     /* The reader closes the pipe: the program ends early and without a message. */
     assert_int_equal(sh("{ " RUN
                         "-q -p abc -c 1000000 --ignore-eos; echo $? >status; } | head -c 10 "
@@ -264,6 +265,7 @@ static void test_output_that_cannot_be_written(void **state) {
                      0);
     assert_err("");
     assert_string_equal(shell_read("status", NULL), "1\n");
+#endif
 }
 
 #if !defined(_WIN32) /* test_cli_console.c has these tests for the console of Windows */
