@@ -126,8 +126,8 @@ windows:
 	@$(call configure,windows,build-windows,-DPI_TESTS=OFF -DPI_CUDA=$(KERNELS) -DPI_HIP=$(HIP))
 	@$(call build,build-windows) --target package_windows
 
-# Tests have a separate folder. pi_not_on() gives the reason for each test labelled no-windows. Its
-# kernels are those for one NVIDIA GPU, which the fake driver runs (tests/ptx).
+# Tests have a separate folder. tests/not_on_windows.cmake gives the reason for each test labelled
+# no-windows. The kernels are those for one NVIDIA GPU, which the fake driver runs (tests/ptx).
 WINDOWS_TESTS = -DPI_TESTS=ON -DPI_CUDA=auto -DPI_CUDA_ARCHS=80 -DPI_HIP=off
 test-windows:
 	@scripts/install-deps.sh --windows

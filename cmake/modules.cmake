@@ -165,6 +165,13 @@ function(pi_test name)
     if(name IN_LIST PI_WINDOWS_SAMPLE)
         list(APPEND T_LABEL windows-sample)
     endif()
+    get_property(not_on GLOBAL PROPERTY PI_TESTS_NOT_ON_windows)
+    if(name IN_LIST not_on)
+        list(APPEND T_LABEL no-windows)
+        if(WIN32)
+            set_target_properties(test_${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+        endif()
+    endif()
     set_tests_properties(${name} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT}
         COST ${T_TIMEOUT} SKIP_RETURN_CODE 77)
 endfunction()
@@ -187,18 +194,9 @@ function(pi_not_under sanitizer reason)
 endfunction()
 
 # pi_not_on(SYSTEM "reason" TESTS...): tests that a build for this system, `windows`, neither builds nor
-# runs; their label is no-SYSTEM. Like pi_not_under.
+# runs; their label is no-SYSTEM. Call it before their pi_test: tests/not_on_windows.cmake is the list.
 function(pi_not_on system reason)
-    foreach(name IN LISTS ARGN)
-        if(NOT TEST ${name})
-            set_property(GLOBAL APPEND PROPERTY PI_TESTS_LEFT_OUT ${name})
-        else()
-            set_property(TEST ${name} APPEND PROPERTY LABELS no-${system})
-            if(WIN32 AND system STREQUAL "windows" AND TARGET test_${name})
-                set_target_properties(test_${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
-            endif()
-        endif()
-    endforeach()
+    set_property(GLOBAL APPEND PROPERTY PI_TESTS_NOT_ON_${system} ${ARGN})
 endfunction()
 
 # pi_vulkan_test(NAME [LONG] [AS NAME] [ARGS arguments...]): a pi_test that accepts --device also runs

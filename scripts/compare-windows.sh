@@ -1,10 +1,21 @@
 #!/bin/sh
 # Compares the speed of the Windows build, under wine, with that of the Linux build on this machine. The
 # two run in turn; nothing else should run. Prints the median of each test and the ratio.
-#   scripts/compare-windows.sh LINUX WINDOWS TURNS OPTIONS...
+#   scripts/compare-windows.sh [-d FILE] LINUX WINDOWS TURNS OPTIONS...
 # LINUX, WINDOWS: the programs; OPTIONS: of `powerinfer bench`, such as -m FILE. With --ram-budget the
-# rate of the drive is compared as well.
+# rate of the drive and its part of the rate that the drive can give are compared as well. wine has no
+# reads past the page cache: -d drops FILE from it, five times a second and for both programs. wine
+# keeps shared memory in a file in /tmp; for root, this script's /tmp is in memory, and empty.
 set -eu
+if unshare -m true 2>/dev/null && [ -z "${COMPARE_INSIDE:-}" ]; then
+    export COMPARE_INSIDE=1
+    exec unshare -m sh -c 'mount -t tmpfs -o mode=1777 wine /tmp && exec "$@"' sh "$0" "$@"
+fi
+dropped=
+if [ "${1:-}" = -d ]; then
+    dropped=$2
+    shift 2
+fi
 if [ $# -lt 5 ]; then
     sed -n 's/^#   //p' "$0" >&2
     exit 2
@@ -12,16 +23,25 @@ fi
 linux=$1 windows=$2 turns=$3
 shift 3
 rows=$(mktemp)
-trap 'rm -f "$rows"' EXIT
+dropper=
+trap 'rm -f "$rows"; [ -z "$dropper" ] || kill "$dropper"' EXIT
+if [ -n "$dropped" ]; then
+    while :; do
+        dd if="$dropped" iflag=nocache count=0 2>/dev/null
+        sleep 0.2
+    done &
+    dropper=$!
+fi
 measure() { # SYSTEM PROGRAM...
     system=$1
     shift
-    "$@" --json -q | sed -n 's/^ *"\(test\|tps\|drive_gbps\)": "\{0,1\}\([^",]*\).*/\1 \2/p' |
+    "$@" --json -q | sed -n 's/^ *"\(test\|tps\|drive_gbps\|drive_share\)": "\{0,1\}\([^",]*\).*/\1 \2/p' |
         while read -r key value; do
             case $key in
             test) name=$value ;;
             tps) echo "$name,tokens/s $system $value" ;;
             drive_gbps) [ "$value" = 0 ] || echo "$name,drive,GB/s $system $value" ;;
+            drive_share) [ "$value" = 0 ] || echo "$name,drive,share $system $value" ;;
             esac
         done >>"$rows"
 }

@@ -1,4 +1,4 @@
-# `make recipes` fills in @...@. There is no layer for macOS in src/base/os, so Homebrew installs on
+# `make recipes` fills in @...@. The program has never run on macOS, so Homebrew installs on
 # Linux only.
 class Powerinfer < Formula
   desc "Run large language models on ordinary machines"

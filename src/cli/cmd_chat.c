@@ -3,6 +3,7 @@
  * only the new message is evaluated, and after /edit or /regen only the changed part.
  *
  * Answers go to standard output, everything else to standard error. */
+#include <signal.h>
 #include <string.h>
 
 #include "chat_history.h"
@@ -46,7 +47,7 @@ typedef struct chat {
     size_t edited; /* number of the first message that the next one replaces, from 1; 0: none */
     bool unsaved;  /* some messages are not saved */
     bool left;     /* /exit, or the reader of standard output has gone */
-    int signal;    /* signal that ended a chat without a terminal; 0: none */
+    int signal;    /* that ends the chat; 0: none. On a terminal SIGINT only ends an answer */
 } chat;
 
 /* ---- setting up ------------------------------------------------------------------------------ */
@@ -270,6 +271,7 @@ static pi_status generate(chat *c, const char *prompt, size_t n_prompt, const in
     status = pi_generate(g.context, g.session, &g.options, &g.result, err);
     status = generation_end(&g, status, err);
     note_fed(c, &g);
+    if (g.signal && g.signal != SIGINT) c->signal = g.signal; /* also a closed window */
     if (status == PI_OK)
         status = finish(c, &g, &view, err);
     else
@@ -576,7 +578,7 @@ static int converse(chat *c) {
         if (o->single_turn && c->n_answers > before) break;
     }
     text_free(&line);
-    if (!ferror(stdout)) offer_save(c);
+    if (!ferror(stdout) && !c->signal) offer_save(c);
     if (status != PI_OK) {
         err.status = status == PI_ERR_ARG ? PI_ERR_FORMAT : status; /* a template's refusal */
         return cli_failed(&err);

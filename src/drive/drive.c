@@ -64,7 +64,8 @@ static bool make_lanes(drive *d) {
 
 static pi_status start(drive *d, drive_backend backend, pi_error *err) {
     int n = 0; /* fewer than DRIVE_LANES are enough */
-    if (backend != DRIVE_THREADS)
+    errno = ENOSYS;
+    if (backend == DRIVE_ASYNC || (backend == DRIVE_AUTO && os_reads_overlap(d->file)))
         while (n < DRIVE_LANES && (d->lanes[n].async = drive_async_create(d->file)) != NULL) n++;
     if (n > 1) d->n_lanes = n;
     d->most_parts = 1;
@@ -79,7 +80,8 @@ static pi_status start(drive *d, drive_backend backend, pi_error *err) {
         return error_set(err, PI_ERR_UNSUPPORTED, "%s cannot be used: %s: %s", name, d->path,
                          strerror(errno));
     if (backend == DRIVE_AUTO &&
-        errno != ENOSYS) /* blocked by a sandbox; ENOSYS: kernel or build without it */
+        errno !=
+            ENOSYS) /* blocked by a sandbox; ENOSYS: kernel or build without it, or no overlap */
         log_line(LOG_LEVEL_WARN, "%s cannot be used: %s: %s: falling back to threads", name,
                  d->path, strerror(errno));
     if (drive_threads_create(d)) return PI_OK;

@@ -2,7 +2,8 @@
  *
  * For weights that are not in memory. Requests go into a queue; up to DRIVE_DEPTH of them are at
  * the drive at a time. Reads are asynchronous: io_uring on Linux, overlapped reads on Windows.
- * Where the kernel refuses io_uring (sandboxes) or the library is missing, a pool of threads reads.
+ * Where the kernel refuses io_uring (sandboxes), the library is missing, or the system completes
+ * overlapped reads one after the other (os_reads_overlap), a pool of threads reads.
  * Reads bypass the page cache where the file system supports direct reads. Submitting a read costs
  * a thread microseconds in the kernel, so there are several lanes, each with its own queue and
  * lock: the address of `left` selects the lane.

@@ -240,7 +240,7 @@ static pi_status parse_dims(cursor *c, gguf_tensor *t) {
                     t->name, n_dims, GGUF_MAX_DIMS);
     }
     t->n_dims = (int)n_dims;
-    t->n_elems = 1;
+    size_t n_elems = 1;
     for (int d = 0; d < GGUF_MAX_DIMS; d++) t->dims[d] = 1;
     for (int d = 0; d < t->n_dims; d++) {
         at = c->pos;
@@ -249,10 +249,11 @@ static pi_status parse_dims(cursor *c, gguf_tensor *t) {
         if (t->dims[d] == 0) {
             return fail(c, PI_ERR_FORMAT, at, "tensor '%s' has a dimension of 0", t->name);
         }
-        if (!size_mul(t->n_elems, t->dims[d], &t->n_elems) || t->n_elems > INT64_MAX) {
+        if (!size_mul(n_elems, t->dims[d], &n_elems) || n_elems > INT64_MAX) {
             return fail(c, PI_ERR_FORMAT, at, "tensor '%s' has more than 2^63 elements", t->name);
         }
     }
+    t->n_elems = n_elems;
     return PI_OK;
 }
 
@@ -330,11 +331,11 @@ static pi_status locate_data(cursor *c, gguf_part *p, bool header_only) {
     }
     for (uint64_t i = 0; i < p->n_tensors; i++) {
         gguf_tensor *t = &p->tensors[i];
-        size_t end;
-        if (!size_add(start, t->file_offset, &t->file_offset) ||
-            !size_add(t->file_offset, t->n_bytes, &end)) {
+        size_t begin, end;
+        if (!size_add(start, t->file_offset, &begin) || !size_add(begin, t->n_bytes, &end)) {
             return fail(c, PI_ERR_FORMAT, c->pos, "tensor '%s' ends beyond 2^64 bytes", t->name);
         }
+        t->file_offset = begin;
         if (header_only) continue;
         if (end > p->size) {
             return error_set(c->err, PI_ERR_FORMAT,

@@ -215,12 +215,12 @@ void gguf_put_value(gguf_writer *w, const gguf_value *v) {
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 static bool tensor_size(gguf_tensor *t, const uint64_t *dims) {
-    t->n_elems = 1;
+    size_t n_elems = 1, row_bytes;
     for (int d = 0; d < GGUF_MAX_DIMS; d++) {
         t->dims[d] = d < t->n_dims ? dims[d] : 1;
-        if (t->dims[d] == 0 || !size_mul(t->n_elems, t->dims[d], &t->n_elems)) return false;
+        if (t->dims[d] == 0 || !size_mul(n_elems, t->dims[d], &n_elems)) return false;
     }
-    size_t row_bytes;
+    t->n_elems = n_elems;
     return t->n_elems <= INT64_MAX && quant_row_bytes(t->type, t->dims[0], &row_bytes) &&
            size_mul(row_bytes, t->n_elems / t->dims[0], &t->n_bytes);
 }

@@ -10,12 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#if defined(_WIN32)
-#include <windows.h>
-#else
 #include <sys/wait.h>
-#endif
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -31,41 +27,9 @@ static char *last_read;
 #if defined(_WIN32)
 /* The program under wine, from the host's shell. */
 static const char program[] = TEST_SOURCE_DIR "/scripts/wine.sh " TEST_BINARY_DIR "/powerinfer.exe";
-
-/* Starts the host's shell; wine cannot tell when a program of the host ends. */
-static int start_shell(char *line) {
-    STARTUPINFOA start = {.cb = sizeof start};
-    PROCESS_INFORMATION process;
-    return CreateProcessA("Z:\\bin\\sh", line, NULL, NULL, FALSE, 0, NULL, NULL, &start, &process)
-               ? 0
-               : -1;
-}
-
-/* The status of a line comes by a file. A line may change the folder or exit. */
-static int run_line(const char *line) {
-    static const char last[] = "\n)\necho $? >shell_status.new\nmv shell_status.new shell_status\n";
-    char command[] = "sh shell_line";
-    char text[16];
-    FILE *file = fopen("shell_line", "wb");
-    if (!file || fputs("(\n", file) < 0 || fputs(line, file) < 0 || fputs(last, file) < 0 ||
-        fclose(file) != 0)
-        return -1;
-    if (start_shell(command) != 0) return -1;
-    while (!(file = fopen("shell_status", "rb"))) Sleep(2);
-    bool read = fgets(text, sizeof text, file) != NULL;
-    fclose(file);
-    unlink("shell_status");
-    unlink("shell_line");
-    return read ? (int)strtol(text, NULL, 10) : -1;
-}
-
-static int remove_folder(void) {
-    char line[NAME_ROOM + 32];
-    snprintf(line, sizeof line, "sh -c \"rm -rf '%s'\"", folder);
-    return chdir(TEST_BINARY_DIR) == 0 ? start_shell(line) : -1;
-}
 #else
 static const char program[] = TEST_BINARY_DIR "/powerinfer";
+#endif
 
 static int run_line(const char *line) {
     int status = system(line);
@@ -75,11 +39,10 @@ static int run_line(const char *line) {
 
 static int remove_folder(void) {
     char line[NAME_ROOM + 32];
-    if (chdir("/") != 0) return -1;
+    if (chdir(TEST_BINARY_DIR) != 0) return -1;
     snprintf(line, sizeof line, "rm -rf '%s'", folder);
     return system(line);
 }
-#endif
 
 static void remove_own_variables(void) {
     char *const *variables = os_environment();

@@ -9,6 +9,16 @@
 
 #include <stddef.h>
 
+/* Why standard output cannot be written to /dev/full, in the program's messages. The C library of
+ * Windows has no error for it. */
+#if defined(_WIN32)
+#define SHELL_FULL    "redirect it to a place that can be written"
+#define SHELL_LIBRARY ".dll" /* end of the name of a backend */
+#else
+#define SHELL_FULL    "No space left on device"
+#define SHELL_LIBRARY ".so"
+#endif
+
 /* cmocka group fixtures: make and remove the folder and the model. */
 int shell_setup(void **state);
 int shell_teardown(void **state);

@@ -210,7 +210,7 @@ static void test_a_gpu_that_cannot_be_used(void **state) {
     (void)state;
     /* A named device must exist, in every command that computes. */
     static const char no_sim[] = "powerinfer: no backend sim: /nowhere: there is no "
-                                 "libpowerinfer_sim.so\n";
+                                 "libpowerinfer_sim" SHELL_LIBRARY "\n";
     refused("--device sim --backend-folder /nowhere", no_sim);
     refused("-q --device sim --backend-folder /nowhere", no_sim);
     refused("--device sim --backend-folder " TEST_BINARY_DIR "/old_backend",
@@ -227,7 +227,7 @@ static void test_a_gpu_that_cannot_be_used(void **state) {
     }
     /* Without a named device the CPU computes, with a message if a GPU was expected. */
     same_answer("--device auto -ngl 99 --backend-folder /nowhere");
-    assert_true(says("warning: running on the CPU: no backend cuda: /nowhere"));
+    assert_true(says("warning: running on the CPU: "));
     same_answer("--device auto --backend-folder /nowhere");
     assert_false(says("GPU"));
     same_answer("-q --device auto -ngl 99 --backend-folder /nowhere");

@@ -2,7 +2,6 @@
  * streams. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,9 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#if !defined(_WIN32)
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
+#endif
 
 #include <cmocka.h>
 
@@ -96,7 +98,7 @@ static void test_where_the_prompt_comes_from(void **state) {
     assert_contains("err", "prompt:      4 tokens"); /* BOS, space, ab */
     same_output(RUN "-q -n 5 --temp 0 -p ''", RUN "-q -n 5 --temp 0 </dev/null");
     assert_int_equal(sh(RUN "-n 5 <&-"), 1);
-    assert_err("powerinfer: cannot read file: standard input: Bad file descriptor\n");
+    assert_contains("err", "powerinfer: cannot read file: standard input: ");
 }
 
 static void test_limits(void **state) {
@@ -253,8 +255,9 @@ static void test_output_that_cannot_be_written(void **state) {
     assert_int_equal(sh(RUN "-p abc -n 8 >/dev/full"), 1);
     assert_err("powerinfer: writing failed: standard output: No space left on device\n");
     assert_int_equal(sh(RUN "-p abc -n 8 --json >/dev/full"), 1);
-    assert_contains("err", "powerinfer: writing failed: standard output: No space left on device");
+    assert_contains("err", "powerinfer: writing failed: standard output: " SHELL_FULL "\n");
     assert_int_equal(sh(RUN "-p abc -n 8 >&-"), 1);
+#if !defined(_WIN32) /* wine does not see that a pipe of the host is closed */
     /* The reader closes the pipe: the program ends early and without a message. */
     assert_int_equal(sh("{ " RUN
                         "-q -p abc -c 1000000 --ignore-eos; echo $? >status; } | head -c 10 "
@@ -262,8 +265,10 @@ static void test_output_that_cannot_be_written(void **state) {
                      0);
     assert_err("");
     assert_string_equal(shell_read("status", NULL), "1\n");
+#endif
 }
 
+#if !defined(_WIN32) /* test_cli_console.c has these tests for the console of Windows */
 /* ---- signals --------------------------------------------------------------------------------- */
 
 typedef struct child {
@@ -393,15 +398,20 @@ static void test_no_commands_to_a_terminal(void **state) {
     char line[256];
     snprintf(line, sizeof line, RUN "-q -p abc -n 4 --temp 0 -l 30+100 >%s", ptsname(terminal));
     assert_int_equal(sh(line), 0);
-    wait_for_output(terminal);
-    ssize_t n = read(terminal, shown, sizeof shown - 1);
-    assert_true(n > 0);
+    for (size_t n = 0; !strchr(shown, '\n');) {
+        wait_for_output(terminal);
+        ssize_t got = read(terminal, shown + n, sizeof shown - 1 - n);
+        assert_true(got > 0);
+        n += (size_t)got;
+    }
     assert_string_equal(shown, "\\x1B\\x1B\\x1B\\x1B\r\n");
     close(out);
     close(terminal);
     assert_int_equal(sh(RUN "-q -p abc -n 4 --temp 0 -l 30+100"), 0); /* a file gets the bytes */
     assert_out("\x1b\x1b\x1b\x1b\n");
 }
+
+#endif
 
 /* Each write of the program ends with a whole character, unless the bytes are not UTF-8. This test
  * checks only the whole stream, which must equal the detokenized text. */
@@ -427,11 +437,13 @@ int main(void) {
         cmocka_unit_test(test_last_line_ends),
         cmocka_unit_test(test_context_shift),
         cmocka_unit_test(test_output_that_cannot_be_written),
+#if !defined(_WIN32)
         cmocka_unit_test(test_one_signal_ends_the_text),
         cmocka_unit_test(test_signal_in_json),
         cmocka_unit_test(test_second_signal_ends_the_program),
         cmocka_unit_test(test_nothing_waits_on_a_terminal),
         cmocka_unit_test(test_no_commands_to_a_terminal),
+#endif
         cmocka_unit_test(test_stream_is_the_detokenized_text),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);

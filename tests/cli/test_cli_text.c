@@ -71,13 +71,15 @@ static void test_unescape(void **state) {
 
 static void test_print_escaped(void **state) {
     (void)state;
-    char buffer[128] = {0};
-    FILE *file = fmemopen(buffer, sizeof buffer, "w");
+    char *shown = NULL;
+    size_t n = 0;
+    FILE *file = open_memstream(&shown, &n);
     assert_non_null(file);
     static const char text[] = "a'\\\n\t\r\x01\x7f\xff\xc3\xb6\xc3";
     text_print_escaped(file, text, sizeof text - 1);
     fclose(file);
-    assert_string_equal(buffer, "a\\'\\\\\\n\\t\\r\\x01\\x7F\\xFF\xc3\xb6\\xC3");
+    assert_string_equal(shown, "a\\'\\\\\\n\\t\\r\\x01\\x7F\\xFF\xc3\xb6\\xC3");
+    free(shown);
 }
 
 static pi_status parse(const char *text, int32_t **ids, size_t *n) {

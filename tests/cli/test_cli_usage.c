@@ -175,8 +175,10 @@ static void test_cpus_and_priority(void **state) {
     assert_while_running("-C $(printf %x $((1 << cpu)))", only);
     assert_contains("message", " kernels, 1 thread\n");
     assert_while_running("-Cr $cpu-$cpu --cpu-strict 1 -t 2", only);
+#if !defined(_WIN32) /* its priorities are not those of the host */
     assert_while_running("--cpu-range 0-4095 --prio -1",
                          "test $(sed 's/.*) //' /proc/$!/stat | cut -d ' ' -f 17) -ge 10");
+#endif
     assert_while_running("--numa isolate --cpu-mask 0xffffffffffffffff", "true");
     assert_while_running("--numa numactl --prio 0", "true");
     assert_wrong("$PI run -m $M -p a -C xyz", "powerinfer: invalid value: --cpu-mask \"xyz\": "
@@ -311,12 +313,15 @@ static void test_files_that_are_not_there(void **state) {
                         "$PI run -m bad.gguf -p a"),
                      1);
     assert_contains("err", "bad.gguf");
+#if !defined(_WIN32) /* $PI has two words; windows_readme uses the bundled model of the zip */
     assert_int_equal(sh("mkdir lonely; cp $PI lonely/; lonely/powerinfer run -p a"), 1);
     assert_err("powerinfer: no model given and the bundled one is missing: "
                "novella-7m.q8_0.powerinfer.gguf "
                "next to the program: give one with -m FILE\n");
+#endif
 }
 
+#if !defined(_WIN32)
 static void test_bundled_model_is_found(void **state) {
     (void)state;
     assert_int_equal(sh("mkdir -p built/bin built/models && cp $PI built/bin/ && "
@@ -331,6 +336,8 @@ static void test_bundled_model_is_found(void **state) {
     assert_out("259 260 261\n");
 }
 
+#endif
+
 static void test_output_that_cannot_be_written(void **state) {
     (void)state;
     static const char *const lines[] = {MODEL "-p a >/dev/full", "$PI --version >/dev/full",
@@ -338,8 +345,9 @@ static void test_output_that_cannot_be_written(void **state) {
                                         "$PI inspect --devices --json >/dev/full"};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         assert_int_equal(sh(lines[i]), 1);
-        assert_err("powerinfer: writing failed: standard output: No space left on device\n");
+        assert_err("powerinfer: writing failed: standard output: " SHELL_FULL "\n");
     }
+#if !defined(_WIN32) /* the host's descriptors and pipes are others for wine */
     assert_int_equal(sh("$PI --version >&-"), 1);
     assert_err("powerinfer: writing failed: standard output: Bad file descriptor\n");
     /* A reader that has gone causes no message. */
@@ -347,6 +355,7 @@ static void test_output_that_cannot_be_written(void **state) {
                         "$PI --version >&4"),
                      1);
     assert_err("");
+#endif
 }
 
 static void test_inspect(void **state) {
@@ -355,13 +364,15 @@ static void test_inspect(void **state) {
     assert_int_equal(strncmp(shell_read("out", NULL), "cpu: ", 5), 0);
     assert_contains("out", "\ncuda");
     assert_int_equal(sh("$PI inspect --devices --backend-folder /nowhere"), 0);
-    assert_contains("out", "\nsim: no backend sim: /nowhere: there is no libpowerinfer_sim.so\n");
+    assert_contains(
+        "out", "\nsim: no backend sim: /nowhere: there is no libpowerinfer_sim" SHELL_LIBRARY "\n");
     assert_int_equal(sh("$PI inspect -m $M"), 0);
     assert_contains("out", "llama");
     assert_int_equal(sh("$PI inspect $M >one; $PI inspect -m $M >two; cmp one two"), 0);
     assert_wrong("$PI inspect a -m b", "powerinfer: two files: a and -m b: give one of them\n");
 }
 
+#if !defined(_WIN32) /* wine does not see that a pipe of the host is closed */
 /* A reader that has gone causes no message in any command, only the exit status. */
 static void test_gone_reader(void **state) {
     (void)state;
@@ -383,6 +394,8 @@ static void test_gone_reader(void **state) {
         assert_string_equal(shell_read("status", NULL), "1\n");
     }
 }
+
+#endif
 
 /* Help has the same words in every width, and no line exceeds the width, unless it is one word. */
 static void test_narrow_help(void **state) {
@@ -488,12 +501,16 @@ int main(void) {
         cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_detokenize),
         cmocka_unit_test(test_files_that_are_not_there),
+#if !defined(_WIN32)
         cmocka_unit_test(test_bundled_model_is_found),
+#endif
         cmocka_unit_test(test_output_that_cannot_be_written),
         cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_no_effect),
         cmocka_unit_test(test_statuses),
+#if !defined(_WIN32)
         cmocka_unit_test(test_gone_reader),
+#endif
         cmocka_unit_test(test_narrow_help),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);

@@ -12,6 +12,13 @@
 
 #include "cli_shell.h"
 
+/* Folders in the environment have a drive on Windows. */
+#if defined(_WIN32)
+#define DRIVE "Z:"
+#else
+#define DRIVE ""
+#endif
+
 /* Sanitizers and emulators run every fourth budget, up to the largest, the first two shapes of
  * files, and half of the cases of reads. */
 #ifdef TEST_SAMPLED
@@ -315,18 +322,19 @@ static void test_wrong(void **state) {
 /* Measurements are saved and used afterwards; a damaged file is ignored. */
 static void test_measure(void **state) {
     (void)state;
-    assert_int_equal(sh("env XDG_CACHE_HOME=$PWD/cache/deep $PI place -m $M --measure -t 1"), 0);
+    assert_int_equal(
+        sh("env XDG_CACHE_HOME=" DRIVE "$PWD/cache/deep $PI place -m $M --measure -t 1"), 0);
     assert_contains("err", "cache/deep/powerinfer/machine.json: ");
     assert_contains("err", " KiB, bandwidths of this machine\n");
     assert_contains("out", "no GPU: all of ");
     assert_contains("cache/deep/powerinfer/machine.json", "\"stream_gbps\": ");
     assert_int_equal(sh("sed -i 's/\"stream_gbps\": [0-9.e+]*/\"stream_gbps\": 33/' "
                         "cache/deep/powerinfer/machine.json; "
-                        "env XDG_CACHE_HOME=$PWD/cache/deep $PI place -m $M"),
+                        "env XDG_CACHE_HOME=" DRIVE "$PWD/cache/deep $PI place -m $M"),
                      0);
     assert_contains("out", "cpu: streams 33.0 GB/s");
     assert_int_equal(sh("echo '{' >cache/deep/powerinfer/machine.json; "
-                        "env XDG_CACHE_HOME=$PWD/cache/deep $PI place -m $M"),
+                        "env XDG_CACHE_HOME=" DRIVE "$PWD/cache/deep $PI place -m $M"),
                      0);
     assert_contains("err", "machine.json");
     assert_contains("err", "no measurements of this machine");

@@ -71,10 +71,11 @@ static void test_bundles(void **state) {
     assert_contains("out", " MiB of them predictors\n");
     assert_int_equal(sh("$PI inspect b.gguf"), 0);
     assert_contains("out", "bundles       1024 bytes per neuron, 20.3% of them padding\n");
-    assert_int_equal(sh("for m in p b; do $PI perplexity -m $m.gguf -q -c 64 --chunks 2 -f "
-                        "$(dirname $PI)/../models/calibration.txt >$m.txt || exit 1; done; "
-                        "cmp p.txt b.txt"),
-                     0);
+    assert_int_equal(
+        sh("for m in p b; do $PI perplexity -m $m.gguf -q -c 64 --chunks 2 -f " TEST_SOURCE_DIR
+           "/models/calibration.txt >$m.txt || exit 1; done; "
+           "cmp p.txt b.txt"),
+        0);
     assert_int_equal(sh("$PI prepare b.gguf --bundle none -o a.gguf -q --json"), 0);
     assert_contains("out", "\"layers\": []");
     assert_contains("out", "\"ppl_before\": null");

@@ -104,10 +104,12 @@ static void test_paths(void **state) {
     made_write(IN_PATH, tensors, N_TENSORS, 1, NULL);
     pi_quantize_options o = options();
     fails(IN_PATH, IN_PATH, &o, PI_ERR_ARG, "output is the input");
+#if !defined(_WIN32) /* wine removes the file instead of the link */
     unlink(LINK_PATH);
     assert_int_equal(symlink(IN_PATH, LINK_PATH), 0);
     fails(IN_PATH, LINK_PATH, &o, PI_ERR_ARG, "output is the input");
     unlink(LINK_PATH);
+#endif
     fails(IN_PATH, TEST_BINARY_DIR "/no/such/folder.gguf", &o, PI_ERR_IO, "no/such");
     fails(TEST_BINARY_DIR "/no.gguf", OUT_PATH, &o, PI_ERR_IO, "no.gguf");
     if (access("/dev/full", W_OK) == 0) fails(IN_PATH, "/dev/full", &o, PI_ERR_IO, "/dev/full");

@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/resource.h>
+#endif
 
 #include <cmocka.h>
 
@@ -121,6 +123,7 @@ static void test_bad_bodies(void **state) {
     case_stop(&c);
 }
 
+#ifdef __linux__
 /* Number of threads of this process with a lower priority than this one. */
 static int nice_threads(void) {
     int n = 0;
@@ -131,6 +134,7 @@ static int nice_threads(void) {
     if (tasks) closedir(tasks);
     return n;
 }
+#endif
 
 /* Prompts that cannot fit are refused before they are tokenized to their end, and threads with a
  * lower priority than the compute threads read the texts. */
@@ -516,6 +520,11 @@ static void test_slow_request(void **state) {
 static void test_half_closed(void **state) {
     static const char gone[] = "\"code\":400,\"message\":\"the client closed its side";
     static const char *const bodies[] = {busy_body, LONG_STREAM};
+#if defined(_WIN32) /* libmicrohttpd ends a stream there when the client has closed its side */
+    enum { N_BODIES = 1 };
+#else
+    enum { N_BODIES = 2 };
+#endif
     (void)state;
     size_t n;
     c.options.served.n_slots = 1;
@@ -527,7 +536,7 @@ static void test_half_closed(void **state) {
     shutdown(fd, SHUT_WR);
     free(socket_read_all(fd, &n));
     close(fd);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_BODIES; i++) {
         fd = begin_stream(bodies[i]);
         wait_for("requests_processing", 1, true);
         shutdown(fd, SHUT_WR);

@@ -130,7 +130,7 @@ static void ask_program(const char *command, const char *typed, const char *name
     const char *value;
     size_t n;
     snprintf(line, sizeof line,
-             "'%s' %s -m '%s' -p '" PROMPT
+             "%s %s -m '%s' -p '" PROMPT
              "' -n %d -t 2 --device cpu -ctk f32 -ctv f32 -q --json %s </dev/null",
              TEST_PROGRAM, command, CASE_MODEL, N_TOKENS, typed);
     FILE *f = popen(line, "r");

@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(_WIN32)
+#include <io.h>
+#endif
+
 int powerinfer_main(int argc, char **argv);
 
 enum { MAX_WORDS = 512 };
@@ -14,6 +18,29 @@ static void give_up(const char *what) {
     perror(what);
     abort();
 }
+
+#if defined(_WIN32)
+/* Streams are no variables there, so their descriptors change. */
+static int redirect(FILE *stream, FILE *to) {
+    fflush(stream);
+    int kept = _dup(_fileno(stream));
+    if (kept < 0 || _dup2(_fileno(to), _fileno(stream)) != 0) give_up("dup");
+    return kept;
+}
+
+static void restore(FILE *stream, int kept) {
+    fflush(stream);
+    clearerr(stream);
+    if (_dup2(kept, _fileno(stream)) != 0 || _close(kept) != 0) give_up("dup");
+}
+
+/* The arguments are those of the call, not of the process. */
+char **cli_inside_arguments(int *argc, char **argv);
+char **cli_inside_arguments(int *argc, char **argv) {
+    (void)argc;
+    return argv;
+}
+#endif
 
 cli_result cli_inside(int n, const char *const *words) {
     static char name[] = "powerinfer";
@@ -26,14 +53,21 @@ cli_result cli_inside(int n, const char *const *words) {
     /* The libraries of a GPU keep the stdout that they find when loaded, and flush it at the end of
      * the program: it must not be the stream of one command. */
     setenv("POWERINFER_DEVICE", "cpu", 0);
-    FILE *old_out = stdout, *old_err = stderr;
     FILE *out = open_memstream(&r.out, &r.n_out), *err = open_memstream(&r.err, &r.n_err);
     if (!out || !err) give_up("open_memstream");
+#if defined(_WIN32)
+    int old_out = redirect(stdout, out), old_err = redirect(stderr, err);
+    r.status = powerinfer_main(n + 1, argv);
+    restore(stdout, old_out);
+    restore(stderr, old_err);
+#else
+    FILE *old_out = stdout, *old_err = stderr;
     stdout = out;
     stderr = err;
     r.status = powerinfer_main(n + 1, argv);
     stdout = old_out;
     stderr = old_err;
+#endif
     if (fclose(out) != 0 || fclose(err) != 0) give_up("fclose");
     for (int i = 0; i < n; i++) free(argv[i + 1]);
     return r;

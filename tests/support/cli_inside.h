@@ -5,7 +5,8 @@
  *
  * The call replaces the streams stdout and stderr, not the descriptors, so that a sanitizer's
  * report still reaches the terminal. This requires a C library where stdout and stderr are
- * variables; elsewhere CMake omits these tests. One call at a time. */
+ * variables; on Windows it replaces the descriptors, elsewhere CMake omits these tests. One call at
+ * a time. */
 #ifndef TEST_CLI_INSIDE_H
 #define TEST_CLI_INSIDE_H
 

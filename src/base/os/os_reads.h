@@ -6,6 +6,7 @@
 #ifndef BASE_OS_READS_H
 #define BASE_OS_READS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,10 @@
 enum { OS_READS_MAX = 256, OS_READS_PARTS = 32 };
 
 typedef struct os_reads os_reads;
+
+/* Whether reads of `f` run while their caller continues. Some systems complete a read before they
+ * return from its start: Windows for compressed and encrypted files, wine for all. */
+bool os_reads_overlap(os_file f);
 
 /* What the system calls this way to read: "io_uring", "overlapped". */
 const char *os_reads_name(void);

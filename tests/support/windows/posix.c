@@ -1,11 +1,13 @@
 /* posix.c: calls of POSIX and GNU that tests use and Windows's C library lacks. The headers in this
  * folder, which tests find first, add them to the compiler's. What has no counterpart, such as
- * fork, is not here: tests that need it are not built for Windows (pi_not_on). */
+ * fork, is not here: tests/not_on_windows.cmake lists the tests that need it. */
 #include <direct.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <io.h>
 #include <limits.h>
+#include <malloc.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,11 +18,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "os_file.h"
 #include "os_memory.h"
 #include "os_text.h"
 #include "rng.h"
 
 #undef fclose
+#undef popen
+#undef rename
+#undef pclose
+#undef system
 #undef mkdir
 #undef socket
 #undef connect
@@ -133,6 +140,145 @@ int posix_fclose(FILE *file) {
     return fclose(file);
 }
 
+/* ---- the host's shell ------------------------------------------------------------------------ */
+
+enum { SHELL_ROOM = 512 };
+
+/* wine cannot tell when a program of the host ends, so a file tells it, with the status. A line may
+ * change the folder or exit. */
+int posix_system(const char *line) {
+    char path[SHELL_ROOM], text[2 * SHELL_ROOM];
+    STARTUPINFOA start = {.cb = sizeof start};
+    PROCESS_INFORMATION process;
+    snprintf(path, sizeof path, TEST_BINARY_DIR "/shell_%lu_%lu", GetCurrentProcessId(),
+             GetCurrentThreadId());
+    FILE *file = fopen(path, "wb");
+    if (!file) return -1;
+    fprintf(file, "(\n%s\n)\necho $? >'%s.new'\nmv '%s.new' '%s.status'\n", line, path, path, path);
+    bool written = !ferror(file);
+    if (fclose(file) != 0 || !written) return -1;
+    snprintf(text, sizeof text, "sh \"%s\"", path);
+    if (!CreateProcessA("Z:\\bin\\sh", text, NULL, NULL, FALSE, 0, NULL, NULL, &start, &process))
+        return -1;
+    CloseHandle(process.hProcess);
+    CloseHandle(process.hThread);
+    snprintf(text, sizeof text, "%s.status", path);
+    while (!(file = fopen(text, "rb"))) Sleep(2);
+    long status = -1;
+    if (fscanf(file, "%ld", &status) != 1) status = -1;
+    fclose(file);
+    remove(text);
+    remove(path);
+    return status < 0 ? -1 : (int)status << 8;
+}
+
+static struct {
+    FILE *file; /* NULL: none is open */
+    int status;
+} pipes[4];
+
+FILE *posix_popen(const char *line, const char *how) {
+    static const char named[] = "{ %s\n} >popen_output";
+    size_t n = strlen(line) + sizeof named, i = 0;
+    char *whole = malloc(n);
+    while (i < sizeof pipes / sizeof *pipes && pipes[i].file) i++;
+    if (!whole || *how != 'r' || i == sizeof pipes / sizeof *pipes) return NULL;
+    snprintf(whole, n, named, line);
+    pipes[i].status = posix_system(whole);
+    free(whole);
+    return pipes[i].file = pipes[i].status < 0 ? NULL : fopen("popen_output", "rb");
+}
+
+int posix_pclose(FILE *file) {
+    for (size_t i = 0; i < sizeof pipes / sizeof *pipes; i++) {
+        if (pipes[i].file != file) continue;
+        fclose(file);
+        pipes[i].file = NULL;
+        (void)remove("popen_output");
+        return pipes[i].status;
+    }
+    return -1;
+}
+
+int posix_rename(const char *from, const char *to) {
+    return os_path_rename(from, to) == 0 ? 0 : -1;
+}
+
+static int run_tool(const char *tool, const char *a, const char *b) {
+    char line[4 * SHELL_ROOM];
+    snprintf(line, sizeof line, "%s '%s' '%s'", tool, a, b);
+    return posix_system(line) == 0 ? 0 : -1;
+}
+
+int symlink(const char *target, const char *path) {
+    return run_tool("ln -s", target, path);
+}
+
+int mkfifo(const char *path, int mode) {
+    (void)mode;
+    return run_tool("mkfifo", "-m600", path);
+}
+
+int geteuid(void) {
+    return 0;
+}
+
+int pipe(int ends[2]) {
+    enum { ROOM = 64 << 10 }; /* as on Linux */
+    return _pipe(ends, ROOM, _O_BINARY);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+int glob(const char *pattern, int flags, int (*failed)(const char *path, int problem),
+         glob_t *out) {
+    struct __finddata64_t found;
+    const char *last = strrchr(pattern, '/');
+    int n_folder = last ? (int)(last + 1 - pattern) : 0;
+    intptr_t search = _findfirst64(pattern, &found);
+    (void)flags, (void)failed;
+    *out = (glob_t){0};
+    if (search == -1) return -1;
+    do {
+        size_t n = (size_t)n_folder + strlen(found.name) + 1;
+        char *path = malloc(n),
+             **grown = realloc(out->gl_pathv, (out->gl_pathc + 1) * sizeof *grown);
+        if (!path || !grown) abort();
+        snprintf(path, n, "%.*s%s", n_folder, pattern, found.name);
+        out->gl_pathv = grown;
+        out->gl_pathv[out->gl_pathc++] = path;
+    } while (_findnext64(search, &found) == 0);
+    _findclose(search);
+    return 0;
+}
+
+void globfree(glob_t *g) {
+    for (size_t i = 0; i < g->gl_pathc; i++) free(g->gl_pathv[i]);
+    free(g->gl_pathv);
+}
+
+/* ---- the heap -------------------------------------------------------------------------------- */
+
+struct mallinfo2 mallinfo2(void) {
+    enum { HEAPS = 64 };
+    HANDLE heaps[HEAPS];
+    struct mallinfo2 sum = {0};
+    DWORD n = GetProcessHeaps(HEAPS, heaps);
+    for (DWORD i = 0; i < n && i < HEAPS; i++) {
+        PROCESS_HEAP_ENTRY e = {0};
+        HeapLock(heaps[i]);
+        while (HeapWalk(heaps[i], &e))
+            if (e.wFlags & PROCESS_HEAP_ENTRY_BUSY) sum.uordblks += e.cbData;
+        HeapUnlock(heaps[i]);
+    }
+    return sum;
+}
+
+int mallopt(int name, int value) {
+    (void)name, (void)value;
+    return 1;
+}
+
 /* ---- memory by pages ------------------------------------------------------------------------- */
 
 static DWORD protection(int access) {
@@ -186,7 +332,12 @@ ssize_t posix_send(int fd, const void *data, size_t n, int how) {
 }
 
 ssize_t posix_recv(int fd, void *data, size_t n, int how) {
-    return recv(of(fd), data, (int)n, how);
+    fd_set readable;
+    struct timeval now = {0};
+    FD_ZERO(&readable);
+    FD_SET(of(fd), &readable);
+    if (how & MSG_DONTWAIT && select(0, &readable, NULL, NULL, &now) == 0) return -1;
+    return recv(of(fd), data, (int)n, how & ~MSG_DONTWAIT);
 }
 
 int posix_shutdown(int fd, int how) {

@@ -7,5 +7,8 @@
 char *mkdtemp(char *name); /* "..._XXXXXX" */
 int setenv(const char *name, const char *value, int replace);
 int unsetenv(const char *name);
+/* Runs a line with the shell of wine's host; the status is for sys/wait.h, -1: not started. */
+int posix_system(const char *line);
+#define system(line) posix_system(line)
 
 #endif

@@ -1,7 +1,5 @@
-/* linux_memory.c: mmap and its relatives. */
-#include <errno.h>
+/* linux_memory.c: huge pages, and shared memory without a name. */
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "os_memory.h"
@@ -9,10 +7,6 @@
 /* Transparent huge pages have 2 MiB on x86-64, and on ARM with 4 KiB pages. An aligned start lets
  * the first huge page be used. */
 enum { HUGE_PAGE = 2 << 20 };
-
-size_t os_page_size(void) {
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
 
 void *os_memory_map(size_t n_bytes) {
     const int access = PROT_READ | PROT_WRITE, kind = MAP_PRIVATE | MAP_ANONYMOUS;
@@ -34,10 +28,6 @@ void *os_memory_map(size_t n_bytes) {
     return p + head;
 }
 
-void os_memory_unmap(void *p, size_t n_bytes) {
-    munmap(p, n_bytes);
-}
-
 void os_memory_use_small_pages(void *p, size_t n_bytes) {
     (void)madvise(p, n_bytes, MADV_NOHUGEPAGE);
 }
@@ -46,54 +36,9 @@ void os_memory_use_huge_pages(const void *p, size_t n_bytes) {
     (void)madvise((void *)(uintptr_t)p, n_bytes, MADV_HUGEPAGE);
 }
 
-void os_memory_forget(void *p, size_t n_bytes) {
-    (void)madvise(p, n_bytes, MADV_DONTNEED);
-}
-
-void os_memory_read_ahead(const void *p, size_t n_bytes) {
-    (void)madvise((void *)(uintptr_t)p, n_bytes, MADV_WILLNEED);
-}
-
-int os_memory_lock(const void *p, size_t n_bytes) {
-    return mlock(p, n_bytes) == 0 ? 0 : errno;
-}
-
-uint64_t os_memory_lock_limit(void) {
-    struct rlimit limit = {0};
-    (void)getrlimit(RLIMIT_MEMLOCK, &limit);
-    return limit.rlim_cur;
-}
-
-void *os_memory_reserve(size_t n_bytes) {
-    void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
-}
-
-/* The kernel does it when a page is written. */
-int os_memory_commit(void *at, size_t n_bytes) {
-    (void)at;
-    (void)n_bytes;
-    return 0;
-}
-
-size_t os_shared_unit(void) {
-    return os_page_size();
-}
-
 os_shared os_shared_create(size_t n_bytes) {
     int fd = memfd_create("powerinfer", MFD_CLOEXEC);
     if (fd >= 0 && ftruncate(fd, (off_t)n_bytes) == 0) return fd;
     if (fd >= 0) close(fd);
     return OS_SHARED_NONE;
-}
-
-void os_shared_close(os_shared s) {
-    close((int)s);
-}
-
-int os_shared_map(os_shared s, size_t offset, void *at, size_t n_bytes) {
-    void *p = mmap(at, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)s,
-                   (off_t)offset);
-    return p == MAP_FAILED ? errno : 0;
 }

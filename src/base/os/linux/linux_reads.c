@@ -1,25 +1,27 @@
 /* linux_reads.c: io_uring. */
 #include <errno.h>
-
-#include "os_reads.h"
-
-const char *os_reads_name(void) {
-    return "io_uring";
-}
-
-#ifdef OS_HAS_URING
-
 #include <liburing.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "mem.h"
+#include "os_reads.h"
 
 struct os_reads {
     struct io_uring ring;
     int fd;
 };
+
+const char *os_reads_name(void) {
+    return "io_uring";
+}
+
+/* The kernel gives reads that would wait to threads. */
+bool os_reads_overlap(os_file f) {
+    (void)f;
+    return true;
+}
 
 int os_reads_create(os_file f, size_t most, os_reads **out) {
     os_reads *r = *out = mem_calloc(1, sizeof *r);
@@ -81,45 +83,3 @@ size_t os_reads_take(os_reads *r, os_read_done *done, size_t most) {
 void os_reads_wait(os_reads *r) {
     (void)syscall(SYS_io_uring_enter, r->ring.ring_fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);
 }
-
-#else
-
-/* Without the first function there is no os_reads for the others. */
-int os_reads_create(os_file f, size_t most, os_reads **out) {
-    (void)f;
-    (void)most;
-    *out = NULL;
-    return ENOSYS;
-}
-void os_reads_destroy(os_reads *r) {
-    (void)r;
-}
-size_t os_reads_parts(void) {
-    return 1;
-}
-void os_reads_add(os_reads *r, size_t place, const os_read_part *parts, size_t n_parts,
-                  uint64_t offset) {
-    (void)r;
-    (void)place;
-    (void)parts;
-    (void)n_parts;
-    (void)offset;
-}
-void os_reads_submit(os_reads *r) {
-    (void)r;
-}
-size_t os_reads_prepared(const os_reads *r) {
-    (void)r;
-    return 0;
-}
-size_t os_reads_take(os_reads *r, os_read_done *done, size_t most) {
-    (void)r;
-    (void)done;
-    (void)most;
-    return 0;
-}
-void os_reads_wait(os_reads *r) {
-    (void)r;
-}
-
-#endif

@@ -4,6 +4,7 @@
  * Handles opened with OS_PARALLEL are overlapped, since the system runs the reads of other handles
  * one after the other. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <wchar.h>
 
@@ -180,16 +181,35 @@ int os_file_read(os_file f, void *data, size_t n, size_t *n_read) {
     return 0;
 }
 
+/* Events that no read uses, since creating one takes as long as a short read. */
+static _Atomic(HANDLE) events[32];
+
+static HANDLE take_event(void) {
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        HANDLE e = atomic_exchange(&events[i], NULL);
+        if (e) return e;
+    }
+    return CreateEventW(NULL, TRUE, FALSE, NULL);
+}
+
+static void give_event(HANDLE e) {
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        HANDLE none = NULL;
+        if (atomic_compare_exchange_strong(&events[i], &none, e)) return;
+    }
+    CloseHandle(e);
+}
+
 /* A read or write of a handle that runs any number of them at the same time. */
 static int move_parallel(HANDLE h, bool write, void *data, DWORD n, uint64_t offset, DWORD *moved) {
     OVERLAPPED o = place_of(offset);
-    o.hEvent = CreateEventW(NULL, TRUE, FALSE, NULL);
+    o.hEvent = take_event();
     if (!o.hEvent) return windows_last();
     BOOL done = write ? WriteFile(h, data, n, NULL, &o) : ReadFile(h, data, n, NULL, &o);
     DWORD error = done ? 0 : GetLastError();
     if (done || error == ERROR_IO_PENDING)
         error = GetOverlappedResult(h, &o, moved, TRUE) ? 0 : GetLastError();
-    CloseHandle(o.hEvent);
+    give_event(o.hEvent);
     return error && !write ? read_problem(error) : windows_errno(error);
 }
 

@@ -5,7 +5,13 @@
 #include <winsock2.h>
 #include <ws2tcpip.h>
 
-enum { MSG_NOSIGNAL = 0, SHUT_RD = SD_RECEIVE, SHUT_WR = SD_SEND, SHUT_RDWR = SD_BOTH };
+enum {
+    MSG_NOSIGNAL = 0,
+    MSG_DONTWAIT = 1 << 30,
+    SHUT_RD = SD_RECEIVE,
+    SHUT_WR = SD_SEND,
+    SHUT_RDWR = SD_BOTH
+};
 
 int posix_socket(int domain, int type, int protocol);
 int posix_connect(int fd, const struct sockaddr *to, int n);

@@ -8,5 +8,6 @@
 
 int posix_mkdir(const char *path, int mode);
 #define mkdir(path, mode) posix_mkdir(path, mode)
+int mkfifo(const char *path, int mode); /* by the host's shell */
 
 #endif

@@ -1,11 +1,12 @@
-/* linux_dynlib.c: wrappers of dlopen. */
+/* posix_dynlib.c: wrappers of dlopen. */
 #include "dynlib.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "posix_system.h"
 
 /* Libraries are never unloaded: threads and exit handlers of GPU drivers outlive their last use.
  * Reopening a library returns the same handle. */
@@ -44,10 +45,7 @@ static bool cut_name(char *path) {
 }
 
 bool dynlib_program_folder(char *buf, size_t n_buf) {
-    ssize_t n = readlink("/proc/self/exe", buf, n_buf);
-    if (n <= 0 || (size_t)n >= n_buf) return false;
-    buf[n] = '\0';
-    return cut_name(buf);
+    return posix_program_path(buf, n_buf) && cut_name(buf);
 }
 
 bool dynlib_folder_of(const void *address, char *buf, size_t n_buf) {

@@ -1,4 +1,4 @@
-/* linux_terminal.c: terminals, by ioctl and poll. */
+/* posix_terminal.c: terminals, by ioctl and poll. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -9,6 +9,7 @@
 #include <wchar.h>
 
 #include "os_terminal.h"
+#include "posix_system.h"
 
 bool os_is_terminal(FILE *stream) {
     return isatty(fileno(stream)) == 1;
@@ -58,11 +59,11 @@ bool os_terminal_closes(void) {
     return false;
 }
 
-/* xdg-open finds the browser, which gets neither this program's standard streams nor its Ctrl-C nor
- * its ignored signals. Nobody waits for it, so its entry in the table of processes stays until this
- * program ends. */
+/* The opener finds the browser, which gets neither this program's standard streams nor its Ctrl-C
+ * nor its ignored signals. Nobody waits for it, so its entry in the table of processes stays until
+ * this program ends. */
 int os_open_address(const char *address) {
-    static char name[] = "xdg-open";
+    char *name = posix_opener();
     char *const arguments[] = {name, (char *)(uintptr_t)address, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -83,7 +84,8 @@ int os_open_address(const char *address) {
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
     for (int fd = 0; fd < 3 && !problem; fd++)
         problem = posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
-    if (!problem) problem = posix_spawnp(&child, name, &actions, &attributes, arguments, environ);
+    if (!problem)
+        problem = posix_spawnp(&child, name, &actions, &attributes, arguments, posix_environment());
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return problem;

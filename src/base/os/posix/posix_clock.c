@@ -1,4 +1,4 @@
-/* linux_clock.c: monotonic time from the operating system. */
+/* posix_clock.c: monotonic time from the operating system. */
 #include "clock.h"
 
 #include <time.h>

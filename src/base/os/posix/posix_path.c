@@ -1,4 +1,4 @@
-/* linux_path.c: paths and folders. */
+/* posix_path.c: paths and folders. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,8 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "linux_info.h"
 #include "os_file.h"
+#include "posix_info.h"
+#include "posix_system.h"
 
 _Static_assert(PATH_MAX <= OS_PATH_MAX, "realpath writes up to PATH_MAX bytes");
 
@@ -18,22 +19,22 @@ static int result_of(int returned) {
     return returned == 0 ? 0 : errno;
 }
 
-void linux_info_fill(os_info *out, const struct stat *st) {
+void posix_info_fill(os_info *out, const struct stat *st) {
     *out = (os_info){.kind = S_ISREG(st->st_mode)   ? OS_REGULAR
                              : S_ISDIR(st->st_mode) ? OS_FOLDER
                                                     : OS_OTHER,
                      .size = (uint64_t)st->st_size,
-                     .volume = st->st_dev,
+                     .volume = (uint64_t)st->st_dev,
                      .index = st->st_ino,
                      .n_names = st->st_nlink,
-                     .modified = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
+                     .modified = posix_modified(st),
                      .permissions = st->st_mode & 0777};
 }
 
 int os_path_info(const char *path, os_info *out) {
     struct stat st;
     if (stat(path, &st) != 0) return errno;
-    linux_info_fill(out, &st);
+    posix_info_fill(out, &st);
     return 0;
 }
 
@@ -76,7 +77,7 @@ unsigned os_files_private(void) {
 }
 
 void os_files_permit(unsigned before) {
-    umask(before);
+    umask((mode_t)before);
 }
 
 bool os_path_separates(char c) {

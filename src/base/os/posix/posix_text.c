@@ -1,9 +1,9 @@
-/* linux_text.c: extensions of the GNU C library. */
+/* posix_text.c: functions of POSIX, and memmem, which its systems have. */
 #include <fnmatch.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "os_text.h"
+#include "posix_system.h"
 
 void *os_find(const void *in, size_t n, const void *what, size_t n_what) {
     return memmem(in, n, what, n_what);
@@ -25,7 +25,7 @@ bool os_text_close(os_text *t) {
 }
 
 char *const *os_environment(void) {
-    return environ;
+    return posix_environment();
 }
 
 char **os_arguments(int *argc, char **argv) {

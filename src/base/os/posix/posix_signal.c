@@ -1,12 +1,12 @@
-/* linux_signal.c: POSIX signals. */
+/* posix_signal.c: POSIX signals. */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "os_signal.h"
+#include "posix_system.h"
 
 static os_fault_handler *volatile on_fault;
 static struct sigaction earlier_bus; /* before on_bus; a sanitizer has one */
@@ -103,7 +103,7 @@ bool os_stderr_is_terminal(void) {
 /* An event is a pipe: setting it writes a byte, which stays there. */
 int os_event_create(os_event *e) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return errno;
+    if (posix_pipe(ends) != 0) return errno;
     *e = (os_event){.ends = {ends[0], ends[1]}};
     return 0;
 }
