@@ -625,6 +625,8 @@ struct('pi_bench_options', {
     n_gens: 'int32_t',
     depths: 'int32_t[32]',
     n_depths: 'int32_t',
+    parallels: 'int32_t[32]',
+    n_parallels: 'int32_t',
     repetitions: 'int32_t',
     delay_seconds: 'int32_t',
     model_path: 'const char *',
@@ -635,6 +637,7 @@ struct('pi_bench_options', {
 struct('pi_bench_result', {
     test: 'char[16]',
     depth: 'int32_t',
+    parallel: 'int32_t',
     mode: 'const char *',
     device: 'const char *',
     tps: 'double',

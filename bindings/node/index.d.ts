@@ -740,6 +740,8 @@ export interface BenchOptions {
     n_gens?: number;
     depths?: Numbers;
     n_depths?: number;
+    parallels?: Numbers;
+    n_parallels?: number;
     repetitions?: number;
     delay_seconds?: number;
     model_path?: Text | null;
@@ -750,6 +752,7 @@ export interface BenchOptions {
 export interface BenchResult {
     test: string;
     depth: number;
+    parallel: number;
     mode: string | null;
     device: string | null;
     tps: number;
