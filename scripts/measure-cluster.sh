@@ -38,7 +38,8 @@ leave() {
     network=
     for i in $(seq 8); do ip netns del "pi$id-$i" 2>/dev/null || true; done
 }
-trap 'leave; rm -rf "$work"' EXIT INT TERM
+trap 'leave; rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 fail() {
     echo "measure-cluster: $1" >&2
     exit 1
