@@ -201,6 +201,7 @@ struct('pi_model_options', {
     pre: 'const char *',
     overrides: 'const pi_metadata_override *',
     adapters: 'const pi_adapter *',
+    adapters_by_context: 'bool',
     n_overrides: 'size_t',
     n_adapters: 'size_t',
     progress: 'pi_progress *',

@@ -318,6 +318,7 @@ export interface ModelOptions {
     pre?: Text | null;
     overrides?: MetadataOverride[];
     adapters?: Adapter[];
+    adapters_by_context?: boolean;
     progress?: Progress;
 }
 

@@ -517,8 +517,8 @@ class pi_model_options(_Struct):
     _fields_ = [("no_mmap", c_bool), ("mlock", c_bool), ("vocab_only", c_bool),
                 ("check_tensors", c_bool), ("pre", c_char_p),
                 ("overrides", POINTER(pi_metadata_override)), ("adapters", POINTER(pi_adapter)),
-                ("n_overrides", c_size_t), ("n_adapters", c_size_t), ("progress", pi_progress),
-                ("progress_user", c_void_p)]
+                ("adapters_by_context", c_bool), ("n_overrides", c_size_t),
+                ("n_adapters", c_size_t), ("progress", pi_progress), ("progress_user", c_void_p)]
     _counts_ = {"overrides": "n_overrides", "adapters": "n_adapters"}
 
 
@@ -993,6 +993,7 @@ class ModelOptions(TypedDict, total=False):
     pre: "Text"
     overrides: "Sequence[MetadataOverride]"
     adapters: "Sequence[Adapter]"
+    adapters_by_context: "bool"
     progress: "Progress"
 
 

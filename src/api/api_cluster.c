@@ -405,6 +405,7 @@ static pi_status work_on(pi_cluster *group, pi_context *c, const pi_context_opti
     pi_status status = answer(group->ranks, made, &why, NULL, err);
     if (status == PI_OK && made == PI_OK) status = engine_work(c->engine, err);
     api_close(c);
+    api_close_weights(c);
     return status;
 }
 
