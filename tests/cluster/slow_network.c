@@ -229,11 +229,21 @@ static int probe(const char *address, int port) {
     return 0;
 }
 
+static double number(const char *text) {
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end || !(value >= 0 && value < 1e6)) {
+        fprintf(stderr, "slow_network: not a number from 0 to 1e6: %s\n", text);
+        exit(2);
+    }
+    return value;
+}
+
 int main(int argc, char **argv) {
     if (argc > 4 && strcmp(argv[1], "join") == 0)
-        join_networks(atof(argv[2]), atof(argv[3]), argv + 4, argc - 4);
-    if (argc == 3 && strcmp(argv[1], "echo") == 0) answer_probes(atoi(argv[2]));
-    if (argc == 4 && strcmp(argv[1], "probe") == 0) return probe(argv[2], atoi(argv[3]));
+        join_networks(number(argv[2]), number(argv[3]), argv + 4, argc - 4);
+    if (argc == 3 && strcmp(argv[1], "echo") == 0) answer_probes((int)number(argv[2]));
+    if (argc == 4 && strcmp(argv[1], "probe") == 0) return probe(argv[2], (int)number(argv[3]));
     fprintf(stderr, "usage: slow_network join|echo|probe ...\n");
     return 2;
 }

@@ -199,20 +199,24 @@ static void test_binding(void **state) {
     (void)state;
     /* clang-format off */
     static const char look[] =
-        "for r in 0 1; do v=$(victim $r); cpus=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "
-        "/proc/$v/task/*/status | sort -u); grep -lx \"$cpus\" /sys/devices/system/node/node*/cpulist | "
-        "sed 's/.*node\\([0-9]*\\)\\/cpulist/\\1/' >>nodes; n=$(tail -1 nodes); grep anon= /proc/$v/numa_maps | "
-        "grep -o ' N[0-9]*=[0-9]*' | awk -F'[N=]' -v n=\"$n\" '{ all += $3; if ($2 == n) here += $3 } "
-        "END { print (all > 100 && here >= 0.9 * all ? \"here\" : \"elsewhere\") }' >>where; done; ";
+        "for r in 0 1; do v=$(victim $r); "
+        "cpus=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/$v/task/*/status | sort -u); "
+        "grep -lx \"$cpus\" /sys/devices/system/node/node*/cpulist | "
+        "sed 's/.*node\\([0-9]*\\)\\/cpulist/\\1/' >>nodes; n=$(tail -1 nodes); "
+        "grep anon= /proc/$v/numa_maps | grep -o ' N[0-9]*=[0-9]*' | "
+        "awk -F'[N=]' -v n=\"$n\" '{ all += $3; if ($2 == n) here += $3 } "
+        "END { print (all > 100 && here >= 0.9 * all ? \"here\" : \"elsewhere\") }' >>where; "
+        "done; ";
     if (sh("[ -r /proc/self/numa_maps ] && ls /sys/devices/system/node/node0/cpulist")) {
         fprintf(stderr, "*** SKIPPED: binding: the kernel shows no NUMA nodes ***\n");
         skip();
     }
-    int status = sh_mpi("rm -f nodes where; mpirun -n 2 --map-by numa:OVERSUBSCRIBE --bind-to "
-                        "numa:overload-allowed $PI run -q --temp 0 --ignore-eos -p hello -n 1000000 -c "
-                        "100000 >text & m=$!; for i in $(seq 100); do [ -s text ] && break; sleep 0.1; "
-                        "done; %s kill -TERM $m; wait $m; [ $(wc -l <nodes) = 2 ] && "
-                        "[ \"$(sort -u where)\" = here ]", look);
+    int status = sh_mpi(
+        "rm -f nodes where; "
+        "mpirun -n 2 --map-by numa:OVERSUBSCRIBE --bind-to numa:overload-allowed "
+        "$PI run -q --temp 0 --ignore-eos -p hello -n 1000000 -c 100000 >text & m=$!; "
+        "for i in $(seq 100); do [ -s text ] && break; sleep 0.1; done; %s kill -TERM $m; wait $m; "
+        "[ $(wc -l <nodes) = 2 ] && [ \"$(sort -u where)\" = here ]", look);
     /* clang-format on */
     if (status) fail_msg("nodes %s: %s", shell_read("nodes", NULL), shell_read("where", NULL));
     if (sysconf(_SC_NPROCESSORS_ONLN) < 2) return;
@@ -415,8 +419,7 @@ static void test_full_disk(void **state) {
 
 /* Starts a server; $port is its port. */
 #define SERVE(ranks, size)                                                                         \
-    "rm -f log; mpirun --oversubscribe -n " ranks " $PI serve -t 1 " size                          \
-    " --port 0 --mpi-timeout 3 "                                                                   \
+    "rm -f log; mpirun --oversubscribe -n " ranks " $PI serve -t 1 " size " --port 0 "             \
     ">log 2>serve_err & m=$!; for i in $(seq 100); do grep -q listening log && break; sleep 0.1; " \
     "done; port=$(sed 's/.*://' log); "
 
@@ -444,13 +447,14 @@ static void check_groups(int n_ranks, const char *options) {
     static const char clients[] =
         "p=; for i in 1 2 3 4; do w=$(seq -s ' ' $((8 * i * i))); "
         "(curl -s http://127.0.0.1:$port/completion -d "
-        "\"{\\\"prompt\\\":\\\"$i and $w\\\",\\\"n_predict\\\":50,\\\"ignore_eos\\\":true,\\\"n_probs\\\":2,"
-        "\\\"temperature\\\":0}\" >answer$i) & p=\"$p $!\"; done; wait $p; "
-        "curl -s http://127.0.0.1:$port/metrics | sed -n 's/^powerinfer_busy_slots_per_decode //p' >busy; "
+        "\"{\\\"prompt\\\":\\\"$i and $w\\\",\\\"n_predict\\\":50,\\\"ignore_eos\\\":true,"
+        "\\\"n_probs\\\":2,\\\"temperature\\\":0}\" >answer$i) & p=\"$p $!\"; done; wait $p; "
+        "curl -s http://127.0.0.1:$port/metrics | "
+        "sed -n 's/^powerinfer_busy_slots_per_decode //p' >busy; "
         "kill -TERM $(victim 0); wait $m; s=$?; "
         "for i in 1 2 3 4; do sed 's/\"stop\":true,.*//' answer$i; echo; done >answers; ";
-    int status = sh_mpi(SERVE("%d", "-np 4 -c 4096 --deterministic %s") "%s mv answers answers%d; exit $s",
-                        n_ranks, options, clients, n_ranks);
+    int status = sh_mpi(SERVE("%d", "-np 4 -c 4096 --deterministic %s") "%s mv answers answers%d; "
+                        "exit $s", n_ranks, options, clients, n_ranks);
     /* clang-format on */
     if (status) fail_msg("%d ranks: status %d: %s", n_ranks, status, shell_read("serve_err", NULL));
     const double busy = strtod(shell_read("busy", NULL), NULL);
@@ -479,15 +483,16 @@ static void test_server_groups(void **state) {
 static void test_server_loses(void **state) {
     (void)state;
     if (sh("command -v curl") != 0) skip();
-    int status = sh_mpi(SERVE(
-        "2",
-        "-np 1 -c 200000") "(curl -s -o answer -w '%%{http_code}' "
-                           "http://127.0.0.1:$port/completion -d "
-                           "'{\"prompt\":\"a\",\"ignore_eos\":true,"
-                           "\"n_predict\":100000,\"temperature\":0}' >code) & p=$!; sleep 0.5; "
-                           "kill -STOP $(victim 1); (sleep 40; kill -9 $m) & w=$!; wait $p; wait "
-                           "$m; s=$?; "
-                           "kill $w; exit $s");
+    int status = sh_mpi(
+        SERVE("2", "-np 1 -c 200000 --mpi-timeout 3") "(curl -s -o answer -w '%%{http_code}' "
+                                                      "http://127.0.0.1:$port/completion -d "
+                                                      "'{\"prompt\":\"a\",\"ignore_eos\":true,"
+                                                      "\"n_predict\":100000,\"temperature\":0}' "
+                                                      ">code) & p=$!; sleep 0.5; "
+                                                      "kill -STOP $(victim 1); (sleep 40; kill -9 "
+                                                      "$m) & w=$!; wait $p; wait "
+                                                      "$m; s=$?; "
+                                                      "kill $w; exit $s");
     assert_int_equal(status, 1);
     assert_string_equal(shell_read("code", NULL), "503");
     assert_contains("serve_err", "is lost: no answer for 3 seconds");
