@@ -241,16 +241,15 @@ static void print_section(FILE *out, const bench_row *row, bool options, bool ve
         fputc('\n', out);
     }
     if (verbose)
-        fputs("\n| test       |  depth |   t | mode      | device |             tokens/s |"
+        fputs("\n| test     |  depth |   t | mode      | device |             tokens/s |"
               " MB/token |    GB/s | read GB/s | rows GB/s | bandwidth | of floor | ffn read |\n"
-              "|------------|-------:|----:|-----------|--------|---------------------:|"
+              "|----------|-------:|----:|-----------|--------|---------------------:|"
               "---------:|--------:|----------:|----------:|----------:|---------:|---------:|\n",
               out);
     else
-        fputs(
-            "\n| test       |  depth |   t | mode      |          tokens/s |    GB/s | of floor |\n"
-            "|------------|-------:|----:|-----------|------------------:|--------:|---------:|\n",
-            out);
+        fputs("\n| test     |  depth |   t | mode      |          tokens/s |    GB/s | of floor |\n"
+              "|----------|-------:|----:|-----------|------------------:|--------:|---------:|\n",
+              out);
 }
 
 static void share_text(const bench_row *row, double share, char buf[16]) {
@@ -272,7 +271,7 @@ static void print_row(FILE *out, const bench_row *row, bool verbose) {
     snprintf(speed, sizeof speed, "%.*f ± %.*f", digits, b->tps, digits, b->tps_stddev);
     share_text(row, b->floor_share, floor);
     share_text(row, b->bandwidth_share, bandwidth);
-    fprintf(out, "| %-10s | %6d | %3d | %-9s |", test, (int)b->depth, (int)row->threads, b->mode);
+    fprintf(out, "| %-8s | %6d | %3d | %-9s |", test, (int)b->depth, (int)row->threads, b->mode);
     /* "±" is two bytes and one column. */
     if (verbose)
         fprintf(out, " %-6s | %21s | %8.1f | %7.2f | %9.1f | %9.1f | %9s | %8s | %7.1f%% |\n",

@@ -202,9 +202,9 @@ static void test_bench_table(void **state) {
     (void)state;
     assert_int_equal(sh("$PI bench -m $M -p 4 -n 2,3 -r 2 -t 1,2 -q"), 0);
     assert_contains("out", "\nmodel:   test model, llama f32, ");
-    assert_contains("out", "\n| pp4        |      0 |   1 | dense ");
-    assert_contains("out", "\n| tg2        |      0 |   1 | dense ");
-    assert_contains("out", "\n| tg3        |      0 |   2 | dense ");
+    assert_contains("out", "\n| pp4      |      0 |   1 | dense ");
+    assert_contains("out", "\n| tg2      |      0 |   1 | dense ");
+    assert_contains("out", "\n| tg3      |      0 |   2 | dense ");
     assert_contains("out", "| in cache |\n");
     assert_true(widest_line() <= 80);
     assert_int_equal(sh("$PI bench -m $M -p 4 -n 0 -r 1 -q -b 16,32"), 0);
