@@ -73,8 +73,11 @@ typedef struct pi_model_options {
     const char *pre;    /* pre-tokenizer name that overrides the file's; NULL: the file's */
     const pi_metadata_override *overrides; /* [n_overrides]; the last one for a key counts */
     const pi_adapter *adapters;            /* [n_adapters] LoRA, merged; not with vocab_only */
-    size_t n_overrides, n_adapters;        /* <= 1024 */
-    pi_progress progress;                  /* of copying and locking, by bytes; NULL: none */
+    /* Each context merges the adapters when it is created, into its layers only: for the ranks of a
+     * cluster. False (default): into all layers, when the model is opened. */
+    bool adapters_by_context;
+    size_t n_overrides, n_adapters; /* <= 1024 */
+    pi_progress progress;           /* of copying and locking, by bytes; NULL: none */
     void *progress_user;
 } pi_model_options;
 

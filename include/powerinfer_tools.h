@@ -420,6 +420,10 @@ typedef struct pi_bench_options {
     int32_t n_gens;
     int32_t depths[PI_BENCH_MAX_LIST]; /* context depths: tokens already in the KV cache */
     int32_t n_depths;
+    /* Numbers of sequences that are computed at the same time. On several machines their decode is
+     * pipelined in pi_context_passes groups. */
+    int32_t parallels[PI_BENCH_MAX_LIST];
+    int32_t n_parallels;
     int32_t repetitions;
     int32_t delay_seconds;  /* before each test */
     const char *model_path; /* of the model, for its neuron frequencies; NULL: uniform */
@@ -429,11 +433,12 @@ typedef struct pi_bench_options {
     void *user;
 } pi_bench_options;
 
-PI_API pi_bench_options pi_bench_default_options(void); /* -p 512 -n 128 -d 0 -r 5 */
+PI_API pi_bench_options pi_bench_default_options(void); /* -p 512 -n 128 -d 0 -np 1 -r 5 */
 
 typedef struct pi_bench_result {
     char test[16]; /* "pp512", "tg128" */
     int32_t depth;
+    int32_t parallel;             /* sequences; tps counts the tokens of all */
     const char *mode, *device;    /* static strings */
     double tps, tps_min, tps_max; /* tokens per second: median and range over repetitions */
     double tps_stddev;            /* sample standard deviation; 0 for a single repetition */

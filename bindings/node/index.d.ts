@@ -318,6 +318,7 @@ export interface ModelOptions {
     pre?: Text | null;
     overrides?: MetadataOverride[];
     adapters?: Adapter[];
+    adapters_by_context?: boolean;
     progress?: Progress;
 }
 
@@ -742,6 +743,8 @@ export interface BenchOptions {
     n_gens?: number;
     depths?: Numbers;
     n_depths?: number;
+    parallels?: Numbers;
+    n_parallels?: number;
     repetitions?: number;
     delay_seconds?: number;
     model_path?: Text | null;
@@ -752,6 +755,7 @@ export interface BenchOptions {
 export interface BenchResult {
     test: string;
     depth: number;
+    parallel: number;
     mode: string | null;
     device: string | null;
     tps: number;

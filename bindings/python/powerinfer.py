@@ -517,8 +517,8 @@ class pi_model_options(_Struct):
     _fields_ = [("no_mmap", c_bool), ("mlock", c_bool), ("vocab_only", c_bool),
                 ("check_tensors", c_bool), ("pre", c_char_p),
                 ("overrides", POINTER(pi_metadata_override)), ("adapters", POINTER(pi_adapter)),
-                ("n_overrides", c_size_t), ("n_adapters", c_size_t), ("progress", pi_progress),
-                ("progress_user", c_void_p)]
+                ("adapters_by_context", c_bool), ("n_overrides", c_size_t),
+                ("n_adapters", c_size_t), ("progress", pi_progress), ("progress_user", c_void_p)]
     _counts_ = {"overrides": "n_overrides", "adapters": "n_adapters"}
 
 
@@ -782,15 +782,15 @@ class pi_trace_summary(_Struct):
 class pi_bench_options(_Struct):
     _fields_ = [("context", pi_context_options), ("prompts", c_int32 * 32), ("n_prompts", c_int32),
                 ("gens", c_int32 * 32), ("n_gens", c_int32), ("depths", c_int32 * 32),
-                ("n_depths", c_int32), ("repetitions", c_int32), ("delay_seconds", c_int32),
-                ("model_path", c_char_p), ("trace", c_char_p), ("progress", pi_progress),
-                ("user", c_void_p)]
+                ("n_depths", c_int32), ("parallels", c_int32 * 32), ("n_parallels", c_int32),
+                ("repetitions", c_int32), ("delay_seconds", c_int32), ("model_path", c_char_p),
+                ("trace", c_char_p), ("progress", pi_progress), ("user", c_void_p)]
 
 
 class pi_bench_result(_Struct):
-    _fields_ = [("test", c_char * 16), ("depth", c_int32), ("mode", c_char_p), ("device", c_char_p),
-                ("tps", c_double), ("tps_min", c_double), ("tps_max", c_double),
-                ("tps_stddev", c_double), ("bytes_per_token", c_double),
+    _fields_ = [("test", c_char * 16), ("depth", c_int32), ("parallel", c_int32),
+                ("mode", c_char_p), ("device", c_char_p), ("tps", c_double), ("tps_min", c_double),
+                ("tps_max", c_double), ("tps_stddev", c_double), ("bytes_per_token", c_double),
                 ("gathered_per_token", c_double), ("gbps", c_double), ("read_gbps", c_double),
                 ("gather_gbps", c_double), ("bandwidth_share", c_double), ("floor_share", c_double),
                 ("ffn_density", c_double), ("drive_reads", c_double), ("drive_bytes", c_double),
@@ -995,6 +995,7 @@ class ModelOptions(TypedDict, total=False):
     pre: "Text"
     overrides: "Sequence[MetadataOverride]"
     adapters: "Sequence[Adapter]"
+    adapters_by_context: "bool"
     progress: "Progress"
 
 
@@ -1433,6 +1434,8 @@ class BenchOptions(TypedDict, total=False):
     n_gens: "int"
     depths: "Sequence[int]"
     n_depths: "int"
+    parallels: "Sequence[int]"
+    n_parallels: "int"
     repetitions: "int"
     delay_seconds: "int"
     model_path: "Text"
@@ -1444,6 +1447,7 @@ class BenchOptions(TypedDict, total=False):
 class BenchResult:
     test: "str"
     depth: "int"
+    parallel: "int"
     mode: "Optional[str]"
     device: "Optional[str]"
     tps: "float"

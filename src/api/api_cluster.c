@@ -5,7 +5,8 @@
  *   rank 0   START ----------> MEASURE ----------> LAYERS ----------> (commands of src/engine)
  *   others         answer              answer             answer
  *
- * On all ranks the measurement is a decode step of some layers, which are created for it. */
+ * The measurement is a decode step of some layers, which are created for it, and on rank 0 also of
+ * the output head. */
 #include "api_cluster.h"
 
 #include <stdio.h>
@@ -103,43 +104,48 @@ typedef struct work_answer {
     place_rank measured;
 } work_answer;
 
-static pi_status tell(cluster *ranks, const void *data, size_t n, pi_error *err) {
-    for (int rank = 1; rank < cluster_ranks(ranks); rank++) {
-        void *message;
-        pi_status status = cluster_reserve(ranks, n, &message, err);
-        if (status != PI_OK) return status;
-        memcpy(message, data, n);
-        status = cluster_send(ranks, rank, CLUSTER_COMMANDS, err);
-        if (status != PI_OK) return status;
-    }
-    return PI_OK;
+static pi_status tell_rank(cluster *ranks, int rank, const void *data, size_t n, pi_error *err) {
+    void *message;
+    pi_status status = cluster_reserve(ranks, n, &message, err);
+    if (status != PI_OK) return status;
+    memcpy(message, data, n);
+    return cluster_send(ranks, rank, CLUSTER_COMMANDS, err);
 }
 
-/* The answers of all other ranks; the first error. measured: [ranks], NULL: not wanted. */
-static pi_status hear(cluster *ranks, place_rank *measured, pi_error *err) {
+static pi_status tell(cluster *ranks, const void *data, size_t n, pi_error *err) {
+    pi_status status = PI_OK;
+    for (int rank = 1; rank < cluster_ranks(ranks) && status == PI_OK; rank++)
+        status = tell_rank(ranks, rank, data, n, err);
+    return status;
+}
+
+/* The answer of a rank. measured: NULL: not wanted. */
+static pi_status hear_rank(cluster *ranks, int rank, place_rank *measured, pi_error *err) {
     cluster_buffer b = {0};
-    pi_status first = PI_OK;
-    for (int rank = 1; rank < cluster_ranks(ranks); rank++) {
-        work_answer answer;
-        pi_error *why = first == PI_OK ? err : NULL;
-        pi_status status = cluster_receive(ranks, rank, CLUSTER_REPLIES, &b, why);
-        if (status == PI_OK && b.n != sizeof answer)
-            status = error_set(
-                why, PI_ERR_FORMAT,
-                "rank %d (%s) runs another version: install one release on all machines", rank,
-                cluster_host(ranks, rank));
-        if (status == PI_OK) {
-            memcpy(&answer, b.data, sizeof answer);
-            answer.message[sizeof answer.message - 1] = '\0';
-            if (answer.status != PI_OK)
-                status = cluster_name_rank(ranks, rank, (pi_status)answer.status, answer.message,
-                                           why);
-            if (measured) measured[rank] = answer.measured;
-        }
-        if (first == PI_OK) first = status;
-        if (cluster_failed(ranks)) break;
+    work_answer answer;
+    pi_status status = cluster_receive(ranks, rank, CLUSTER_REPLIES, &b, err);
+    if (status == PI_OK && b.n != sizeof answer)
+        status = error_set(err, PI_ERR_FORMAT,
+                           "rank %d (%s) runs another version: install one release on all machines",
+                           rank, cluster_host(ranks, rank));
+    if (status == PI_OK) {
+        memcpy(&answer, b.data, sizeof answer);
+        answer.message[sizeof answer.message - 1] = '\0';
+        if (answer.status != PI_OK)
+            status = cluster_name_rank(ranks, rank, (pi_status)answer.status, answer.message, err);
+        if (measured) *measured = answer.measured;
     }
     cluster_buffer_free(&b);
+    return status;
+}
+
+/* The answers of all other ranks; the first error. */
+static pi_status hear(cluster *ranks, pi_error *err) {
+    pi_status first = PI_OK;
+    for (int rank = 1; rank < cluster_ranks(ranks) && !cluster_failed(ranks); rank++) {
+        pi_status status = hear_rank(ranks, rank, NULL, first == PI_OK ? err : NULL);
+        if (first == PI_OK) first = status;
+    }
     return first;
 }
 
@@ -247,32 +253,38 @@ static pi_status compare(const work_start *own, const work_start *first, pi_erro
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* Layers whose weights are large compared with the last-level cache, from the last one backwards.
- */
-static int first_measured(const model *m) {
-    uint64_t enough = 2 * cpu_last_cache();
-    int first = m->hp.n_layer - 1;
-    while (first > 1 && place_layer_bytes(m, first, m->hp.n_layer, true) < enough) first--;
-    return first > 0 ? first : 0;
-}
-
-static pi_status time_layers(const model *m, const engine_options *o, int first, double *seconds,
-                             pi_error *err) {
+/* Runs decode steps of layers whose weights are large compared with the last-level cache: on rank 0
+ * the first layers, and then the output head, on other ranks the last layers. */
+static pi_status time_rank(const model *m, const engine_options *o, bool has_head, place_rank *out,
+                           pi_error *err) {
     enum { ROUNDS = 9, WARM_UP = 2 };
-    double times[ROUNDS], ignored;
+    const int n = m->hp.n_layer;
+    const uint64_t enough = 2 * cpu_last_cache();
+    double layers[ROUNDS + WARM_UP], heads[ROUNDS + WARM_UP];
     engine_options options = *o;
     engine_context *c = NULL;
     pi_session *s = NULL;
+    int first = has_head ? 0 : n - 1, end = has_head ? 1 : n;
+    while (end - first < n && place_layer_bytes(m, first, end, true) < enough) {
+        if (has_head)
+            end++;
+        else
+            first--;
+    }
     options.plan.first_layer = first;
-    options.plan.end_layer = m->hp.n_layer;
+    options.plan.end_layer = end;
     options.ram_budget = 0;
     pi_status status = engine_context_create(m, &options, &c, err);
     if (status == PI_OK) status = engine_session_create(c, 1, &s, err);
-    for (int i = 0; i < WARM_UP && status == PI_OK; i++)
-        status = engine_time_layers(c, s, &ignored, err);
-    for (int i = 0; i < ROUNDS && status == PI_OK; i++)
-        status = engine_time_layers(c, s, &times[i], err);
-    if (status == PI_OK) *seconds = median_of(times, ROUNDS);
+    for (int i = 0; i < ROUNDS + WARM_UP && status == PI_OK; i++)
+        status = engine_time_stage(c, s, false, &layers[i], err);
+    for (int i = 0; i < ROUNDS + WARM_UP && status == PI_OK && has_head; i++)
+        status = engine_time_stage(c, s, true, &heads[i], err);
+    if (status == PI_OK) {
+        out->seconds_per_byte = median_of(layers + WARM_UP, ROUNDS) /
+                                (double)place_layer_bytes(m, first, end, true);
+        if (has_head) out->head_seconds = median_of(heads + WARM_UP, ROUNDS);
+    }
     engine_session_destroy(s);
     engine_context_destroy(c);
     return status;
@@ -281,33 +293,51 @@ static pi_status time_layers(const model *m, const engine_options *o, int first,
 /* What this rank can do. Ranks on one machine share its memory. */
 static pi_status measure(const cluster *ranks, const model *m, const engine_options *o,
                          place_rank *out, pi_error *err) {
-    int first = first_measured(m), n_here = 0;
-    double seconds = 0;
+    const int own = cluster_rank(ranks);
+    int n_here = 0;
     for (int i = 0; i < cluster_ranks(ranks); i++)
-        n_here += strcmp(cluster_host(ranks, i), cluster_host(ranks, cluster_rank(ranks))) == 0;
-    pi_status status = time_layers(m, o, first, &seconds, err);
+        n_here += strcmp(cluster_host(ranks, i), cluster_host(ranks, own)) == 0;
     uint64_t room = memory_room();
-    *out = (place_rank){
-        .seconds_per_byte = seconds / (double)place_layer_bytes(m, first, m->hp.n_layer, true),
-        .memory = room == UINT64_MAX ? room : room / 12 * 11 / (uint64_t)n_here};
+    *out = (place_rank){.memory = room == UINT64_MAX ? room : room / 12 * 11 / (uint64_t)n_here};
     if (o->ram_budget > 0 && o->ram_budget < out->memory) out->memory = o->ram_budget;
-    return status;
+    return time_rank(m, o, own == 0, out, err);
 }
 
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
+/* Machines measure at the same time, but ranks of one machine one after the other: a token uses one
+ * rank at a time. measured: [ranks] */
+static pi_status measure_all(pi_context *c, pi_cluster *group, place_rank *measured,
+                             pi_error *err) {
+    const work_start ask = {.op = WORK_MEASURE};
+    const int n = cluster_ranks(group->ranks);
+    int turn[CLUSTER_MAX_RANKS] = {0}, n_turns = 0;
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < i; j++)
+            turn[i] += strcmp(cluster_host(group->ranks, i), cluster_host(group->ranks, j)) == 0;
+        if (turn[i] >= n_turns) n_turns = turn[i] + 1;
+    }
+    pi_status status = PI_OK;
+    for (int k = 0; k < n_turns && status == PI_OK; k++) {
+        for (int i = 1; i < n && status == PI_OK; i++)
+            if (turn[i] == k) status = tell_rank(group->ranks, i, &ask, sizeof ask, err);
+        if (k == 0 && status == PI_OK)
+            status = measure(group->ranks, c->model->weights, &c->options, &measured[0], err);
+        for (int i = 1; i < n && status == PI_OK; i++)
+            if (turn[i] == k) status = hear_rank(group->ranks, i, &measured[i], err);
+    }
+    return status;
+}
+
 static pi_status divide(pi_context *c, pi_cluster *group, pi_error *err) {
     const model *m = c->model->weights;
     const int n = cluster_ranks(group->ranks);
-    const work_start ask = {.op = WORK_MEASURE};
     place_rank measured[CLUSTER_MAX_RANKS] = {{0}};
     if (group->options.n_split > 0) {
         place_ranks_split(m->hp.n_layer, group->options.split, n, c->stages.end);
         return PI_OK;
     }
-    pi_status status = tell(group->ranks, &ask, sizeof ask, err);
-    if (status == PI_OK) status = measure(group->ranks, m, &c->options, &measured[0], err);
-    if (status == PI_OK) status = hear(group->ranks, measured, err);
+    pi_status status = measure_all(c, group, measured, err);
     if (status != PI_OK) return status;
     place_ranks_solve(m, measured, n, c->stages.end);
     for (int i = 0; i < n; i++)
@@ -341,7 +371,7 @@ static pi_status begin(pi_context *c, pi_cluster *group, pi_error *err) {
     if (c->options.plan.cache_bytes == 0) c->options.plan.cache_bytes = cpu_last_cache();
     describe(group, m, &c->options, &start);
     pi_status status = tell(group->ranks, &start, sizeof start, err);
-    if (status == PI_OK) status = hear(group->ranks, NULL, err);
+    if (status == PI_OK) status = hear(group->ranks, err);
     if (status == PI_OK) status = divide(c, group, err);
     if (status != PI_OK) return status;
     for (int i = 0; i < n; i++) layers.end[i] = c->stages.end[i];
@@ -358,7 +388,7 @@ pi_status api_cluster_begin(pi_context *c, pi_cluster *group, pi_error *err) {
 }
 
 pi_status api_cluster_end(pi_context *c, pi_error *err) {
-    pi_status status = hear(c->cluster->ranks, NULL, err);
+    pi_status status = hear(c->cluster->ranks, err);
     if (status != PI_OK) cluster_fail(c->cluster->ranks);
     return status;
 }
@@ -375,6 +405,7 @@ static pi_status work_on(pi_cluster *group, pi_context *c, const pi_context_opti
     pi_status status = answer(group->ranks, made, &why, NULL, err);
     if (status == PI_OK && made == PI_OK) status = engine_work(c->engine, err);
     api_close(c);
+    api_close_weights(c);
     return status;
 }
 

@@ -64,6 +64,7 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
 void pi_context_destroy(pi_context *c) {
     if (!c) return;
     api_close(c);
+    api_close_weights(c);
     mem_free(c);
 }
 
@@ -106,8 +107,8 @@ const char *pi_context_mode(const pi_context *c) {
 
 double pi_context_loss(const pi_context *c) {
     const plan *p = engine_plan(c->engine);
-    const model_sparse *s = &c->model->weights->sparse;
-    const model_tuning *t = &c->model->weights->tuning;
+    const model_sparse *s = &c->weights->sparse;
+    const model_tuning *t = &c->weights->tuning;
     const plan_options *o = &c->options.plan;
     double loss = 0;
     if (o->attn_blocks > 0)
@@ -124,7 +125,7 @@ double pi_context_loss(const pi_context *c) {
 bool pi_context_predicts_head(const pi_context *c, double *loss) {
     const plan *p = engine_plan(c->engine);
     bool predicts = p->predicts_head;
-    *loss = predicts ? (double)c->model->weights->sparse.head.loss : 0;
+    *loss = predicts ? (double)c->weights->sparse.head.loss : 0;
     return predicts;
 }
 
@@ -192,6 +193,6 @@ uint64_t pi_context_watched(const pi_context *c) {
     return engine_watched(c->engine);
 }
 void pi_context_get_activity(const pi_context *c, int32_t layer, pi_layer_activity *out) {
-    assert(layer >= 0 && layer < c->model->weights->hp.n_layer);
+    assert(layer >= 0 && layer < c->weights->hp.n_layer);
     engine_get_activity(c->engine, layer, out);
 }

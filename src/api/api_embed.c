@@ -224,7 +224,7 @@ pi_status pi_embed(pi_context *context, const pi_embed_text *texts, int32_t n_te
                    pi_pooling pooling, float *out, pi_error *err) {
     bool named;
     embed_call c = {.context = context,
-                    .model = context->model->weights,
+                    .model = context->weights,
                     .texts = texts,
                     .n_texts = n_texts,
                     .pooling = pooling,

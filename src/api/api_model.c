@@ -88,9 +88,19 @@ static pi_status open_weights(pi_model *m, gguf_file *file, const pi_model_optio
     }
     for (size_t i = 0; i < o->n_adapters; i++)
         adapters[i] = (model_adapter){o->adapters[i].path, o->adapters[i].scale};
-    pi_status status = model_open_adapted(file, adapters, o->n_adapters, &m->weights, err);
-    mem_free(adapters);
-    return status;
+    pi_status status = model_open_adapted(file, adapters, o->n_adapters, !o->adapters_by_context,
+                                          &m->weights, err);
+    if (status != PI_OK || !o->adapters_by_context) {
+        mem_free(adapters);
+        return status;
+    }
+    m->adapters = adapters;
+    m->n_adapters = o->n_adapters;
+    for (size_t i = 0; i < m->n_adapters; i++) {
+        adapters[i].path = mem_strdup(adapters[i].path);
+        if (!adapters[i].path) status = PI_ERR_NOMEM;
+    }
+    return status == PI_OK ? PI_OK : error_nomem(err, m->n_adapters, "adapters");
 }
 
 /* Bytes in memory, or a file where `data` is NULL. */
@@ -249,6 +259,8 @@ void pi_model_close(pi_model *m) {
     tokenizer_free(m->text);
     model_close(m->weights);
     gguf_close(m->vocab_file);
+    for (size_t i = 0; i < m->n_adapters; i++) mem_free((void *)m->adapters[i].path);
+    mem_free(m->adapters);
     mem_free(m->name);
     mem_free(m->architecture);
     mem_free(m->type);

@@ -2,6 +2,7 @@
  * GPU is used. A missing GPU is an error only when the device was named: `auto`, a budget and a
  * number of layers apply if there is a GPU. */
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@ enum {
 
 /* The budget for a model that does not fit into the free memory; 0: it fits. */
 static uint64_t free_budget(const pi_context *c, uint64_t gpu_weights) {
-    const model *m = c->model->weights;
+    const model *m = c->weights;
     uint64_t offset, room = memory_room(), weights = m->weight_bytes, margin = room / MARGIN_SHARE;
     const plan_options *p = &c->options.plan;
     if (p->end_layer > 0) /* of several machines */
@@ -41,12 +42,12 @@ static pi_status create_engine(pi_context *c, engine_options *o, uint64_t gpu_we
                                pi_error *err) {
     pi_error why;
     if (c->ram_free) o->ram_budget = free_budget(c, gpu_weights);
-    pi_status status = engine_context_create(c->model->weights, o, &c->engine, &why);
+    pi_status status = engine_context_create(c->weights, o, &c->engine, &why);
     bool unusable = status == PI_ERR_LIMIT || status == PI_ERR_IO || status == PI_ERR_NOMEM;
     if (o->ram_budget && c->ram_free && unusable) {
         log_line(LOG_LEVEL_WARN, "weights stay in the mapped file: %s", why.message);
         o->ram_budget = 0;
-        status = engine_context_create(c->model->weights, o, &c->engine, &why);
+        status = engine_context_create(c->weights, o, &c->engine, &why);
     }
     if (status != PI_OK && err) *err = why;
     c->ram_used = o->ram_budget;
@@ -68,6 +69,11 @@ void api_close(pi_context *c) {
     else
         place_gpus_close(&c->gpus);
     memset(c->gpu, 0, sizeof c->gpu);
+}
+
+void api_close_weights(pi_context *c) {
+    model_close(c->own);
+    c->own = NULL;
 }
 
 /* Falls back to a context on the CPU alone; `why` is the reason. */
@@ -131,7 +137,7 @@ static pi_status create_on_gpu(pi_context *c, const pi_context_options *o, const
     engine_options engine = c->options;
     engine.plan.stays = stays;
     engine.ram_budget = 0; /* the placement is the same with and without a memory budget */
-    pi_status status = place_gpus_choose(o, c->model->weights, &engine, &c->gpus, &fit, why);
+    pi_status status = place_gpus_choose(o, c->weights, &engine, &c->gpus, &fit, why);
     if (status != PI_OK) return status;
     status = create_with_splits(c, &fit, why);
     place_gpus_fit_free(&fit);
@@ -195,7 +201,7 @@ static void log_hand_offs(const pi_context *c) {
 /* Layers of other machines, and the head, need no GPU here. */
 static pi_status keep_distant(const pi_context *c, uint8_t **stays, pi_error *err) {
     const plan_options *p = &c->options.plan;
-    size_t n = (size_t)c->model->weights->hp.n_layer;
+    size_t n = (size_t)c->weights->hp.n_layer;
     if (p->end_layer == 0) return PI_OK;
     if (!*stays) *stays = mem_calloc(n + 1, sizeof **stays);
     if (!*stays) return error_nomem(err, n + 1, "placement");
@@ -206,9 +212,18 @@ static pi_status keep_distant(const pi_context *c, uint8_t **stays, pi_error *er
 }
 
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
-    uint8_t *stays;
+    uint8_t *stays = NULL;
+    const pi_model *m = c->model;
+    pi_status status = PI_OK;
     c->ram_free = o->ram_budget == PI_RAM_FREE;
-    pi_status status = place_option_stays(c->model->weights, o, &stays, err);
+    c->weights = m->weights;
+    if (m->n_adapters > 0) {
+        const plan_options *p = &c->options.plan;
+        status = model_open_part(m->weights, m->adapters, m->n_adapters, p->first_layer,
+                                 p->end_layer > 0 ? p->end_layer : INT_MAX, &c->own, err);
+        c->weights = c->own;
+    }
+    if (status == PI_OK) status = place_option_stays(c->weights, o, &stays, err);
     if (status == PI_OK) status = keep_distant(c, &stays, err);
     if (status != PI_OK) {
         mem_free(stays);
@@ -224,7 +239,7 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
         log_hand_offs(c);
         return PI_OK;
     }
-    bool encoder = c->model->weights->arch->encoder && why.status == PI_ERR_UNSUPPORTED;
+    bool encoder = c->weights->arch->encoder && why.status == PI_ERR_UNSUPPORTED;
     if (o->device != PI_DEVICE_AUTO && !encoder)
         return error_set(err, why.status, "%s", why.message);
     /* By default, a GPU is used if there is one; only a machine without one needs no message. */

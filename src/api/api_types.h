@@ -19,6 +19,9 @@ struct pi_model {
     tokenizer *text;                  /* NULL: the file has no usable vocabulary */
     pi_error no_text;                 /* why text is NULL: the error of calls that need it */
     char *name, *architecture, *type; /* NUL-terminated copies */
+    /* [n_adapters] with adapters_by_context: those that contexts merge; their paths are owned */
+    model_adapter *adapters;
+    size_t n_adapters;
     void *memory; /* copy of the bytes that the model was opened from; NULL: none */
     size_t n_memory;
     _Atomic(vocab_trie *) trie; /* for grammars; created with the first one, by any thread */
@@ -40,6 +43,8 @@ typedef struct api_gpu {
 
 struct pi_context {
     const pi_model *model;
+    const model *weights; /* the model's, or `own` */
+    model *own;           /* with adapters_by_context: with the adapters merged; else NULL */
     engine_context *engine;
     engine_options options; /* as option_engine gives them, without GPUs */
     bool ram_free;          /* PI_RAM_FREE: api_placement.c chooses the memory budget */
@@ -56,7 +61,8 @@ struct pi_context {
 /* api_placement.c: creates the engine's context on the requested GPU, or on the CPU alone and sets
  * the reason. */
 pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err);
-void api_close(pi_context *c); /* engine, device and backend */
+void api_close(pi_context *c);         /* engine, device and backend */
+void api_close_weights(pi_context *c); /* after api_close */
 
 struct pi_sampler {
     sampler *chain;

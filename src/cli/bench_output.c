@@ -32,6 +32,7 @@ typedef struct field {
 #define RESULT(kind_, name_)                                                                       \
     { #name_, FIELD_##kind_, offsetof(bench_row, result.name_) }
 
+/* clang-format off */
 static const field fields[] = {
     ROW(CHARS, model),
     ROW(INT, threads),
@@ -41,6 +42,7 @@ static const field fields[] = {
     ROW(INT, gpu_layers),
     RESULT(CHARS, test),
     RESULT(INT, depth),
+    RESULT(INT, parallel),
     RESULT(STRING, mode),
     RESULT(STRING, device),
     RESULT(NUMBER, tps),
@@ -64,6 +66,7 @@ static const field fields[] = {
     RESULT(NUMBER, drive_in_vain),
     ROW(BOOL, in_cache),
 };
+/* clang-format on */
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
 
 static const void *value_of(const bench_row *row, const field *f) {
@@ -262,10 +265,13 @@ static void print_row(FILE *out, const bench_row *row, bool verbose) {
     const pi_bench_result *b = &row->result;
     char speed[64], floor[16], bandwidth[16];
     int digits = b->tps_max < 1000 ? 2 : 0; /* thousands fit */
+    char test[32];
+    int end = snprintf(test, sizeof test, "%s", b->test);
+    if (b->parallel > 1) snprintf(test + end, sizeof test - (size_t)end, " x%d", (int)b->parallel);
     snprintf(speed, sizeof speed, "%.*f ± %.*f", digits, b->tps, digits, b->tps_stddev);
     share_text(row, b->floor_share, floor);
     share_text(row, b->bandwidth_share, bandwidth);
-    fprintf(out, "| %-8s | %6d | %3d | %-9s |", b->test, (int)b->depth, (int)row->threads, b->mode);
+    fprintf(out, "| %-8s | %6d | %3d | %-9s |", test, (int)b->depth, (int)row->threads, b->mode);
     /* "±" is two bytes and one column. */
     if (verbose)
         fprintf(out, " %-6s | %21s | %8.1f | %7.2f | %9.1f | %9.1f | %9s | %8s | %7.1f%% |\n",

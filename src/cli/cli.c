@@ -114,6 +114,7 @@ static pi_status open_model(const cli_options *o, bool vocab_only, const cli_ope
     for (size_t i = 0; i < adapters.n && how->scales; i++) adapters.items[i].scale = how->scales[i];
     options.adapters = adapters.items;
     options.n_adapters = adapters.n;
+    options.adapters_by_context = o->cluster && pi_cluster_size(o->cluster) > 1;
     options.progress = how->progress;
     options.progress_user = how->user;
     if (status == PI_OK) status = pi_model_open(path, &options, out, err);

@@ -27,6 +27,7 @@ static pi_status measure(const cli_options *o, const pi_model *model, const char
     options.context = cli_context_options(o, 0);
     options.n_prompts = copy_list(&o->prompts, options.prompts, true);
     options.n_depths = copy_list(&o->depths, options.depths, false);
+    options.n_parallels = copy_list(&o->parallels, options.parallels, false);
     options.n_gens = copy_list(&o->n_gen, options.gens, true);
     options.repetitions = (int32_t)o->repetitions;
     options.delay_seconds = (int32_t)o->delay;

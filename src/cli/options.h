@@ -152,7 +152,7 @@ typedef struct cli_options {
     bool llama_windows, kl_divergence;
     const char *kl_base;
     /* bench */
-    option_list prompts, depths;
+    option_list prompts, depths, parallels;
     option_list n_gen;
     int64_t repetitions, delay, format; /* bench_format */
     bool show_progress;

@@ -207,7 +207,7 @@ pi_status cluster_receive_bulk(cluster *c, int from, void *data, size_t n, pi_er
         if (status != PI_OK) return status;
         if (c->bulk.n == 0 || c->bulk.n > n - at) {
             c->failed = true;
-            return error_set(err, PI_ERR_FORMAT, "a message of rank %d has a wrong size", from);
+            return cluster_name_rank(c, from, PI_ERR_FORMAT, "a message has a wrong size", err);
         }
         memcpy(to + at, c->bulk.data, c->bulk.n);
         at += c->bulk.n;

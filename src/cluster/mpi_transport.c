@@ -43,6 +43,7 @@ typedef struct slot {
     char *data;
     size_t capacity;
     MPI_Request request; /* MPI_REQUEST_NULL: free */
+    int to;              /* rank */
 } slot;
 
 typedef struct watched {
@@ -60,6 +61,7 @@ static struct {
     int reserved; /* slot of the reserved message */
     size_t n_reserved;
     MPI_Message found; /* by wait */
+    int found_from;
     size_t n_found;
 
     pthread_mutex_t lock; /* of calls of MPI */
@@ -88,7 +90,7 @@ static void fail(int rank, const char *what) {
     pthread_mutex_lock(&state.wake);
     if (!state.failed) {
         snprintf(state.failure, sizeof state.failure, "rank %d (%s) is lost: %s", rank,
-                 rank >= 0 && rank < state.n_ranks ? state.hosts[rank] : "?", what);
+                 state.hosts[rank], what);
         __sync_synchronize();
         state.failed = 1;
     }
@@ -392,7 +394,7 @@ static int find_slot(void) {
         if (s->request != MPI_REQUEST_NULL) code = MPI_Test(&s->request, &done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS) {
             pthread_mutex_unlock(&state.lock);
-            fail_mpi(-1, code);
+            fail_mpi(s->to, code);
             return -2;
         }
         bool larger = best >= 0 && s->capacity > state.slots[best].capacity;
@@ -422,6 +424,7 @@ static void *reserve(size_t n) {
 
 static int send_reserved(int to, int channel) {
     slot *s = &state.slots[state.reserved];
+    s->to = to;
     pthread_mutex_lock(&state.lock);
     int code = MPI_Isend(s->data, (int)state.n_reserved, MPI_BYTE, to, channel, state.messages,
                          &s->request);
@@ -455,6 +458,7 @@ static int wait_for(int from, int channel, size_t *n) {
         if (probe(from, channel, &flag, n) != 0) return -1;
         if (flag) {
             state.n_found = *n;
+            state.found_from = from;
             return 0;
         }
         pause_for(since);
@@ -476,7 +480,7 @@ static int take(void *to) {
         if (done) return 0;
         pause_for(since);
     }
-    if (code != MPI_SUCCESS) fail_mpi(-1, code);
+    if (code != MPI_SUCCESS) fail_mpi(state.found_from, code);
     return -1;
 }
 

@@ -1,6 +1,7 @@
 /* stage.c: the forward pass of a rank: ubatches come in, go through its layers, and go out. */
 #include "stage.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "clock.h"
@@ -209,7 +210,7 @@ static pi_status receive(engine_context *c, int from, bool *is_over, pi_error *e
     pi_status status = cluster_receive(s->cluster, from, CLUSTER_ACTIVATIONS, &s->in, err);
     if (status != PI_OK) return status;
     if (s->in.n < sizeof header)
-        return error_set(err, PI_ERR_FORMAT, "rank %d sent a short message", from);
+        return cluster_name_rank(s->cluster, from, PI_ERR_FORMAT, "a message is too short", err);
     memcpy(&header, s->in.data, sizeof header);
     if (header.status == PI_OK) {
         *is_over = false;
@@ -448,10 +449,18 @@ static void run_first(engine_context *c, stage_pass *pass) {
 
 /* Ubatches of inputs, at most. */
 static int count_ubatches(const engine_context *c, const pi_input *inputs, int n_inputs) {
-    int64_t n = 0;
-    for (int i = 0; i < n_inputs; i++) n += inputs[i].n_tokens;
-    int room = request_room(c);
-    return (int)((n + room - 1) / room) + (c->options.plan.few_only ? n_inputs : 0);
+    const int room = request_room(c);
+    int64_t rows = 0, whole = 0; /* rows that share ubatches, and ubatches of one row per session */
+    for (int i = 0; i < n_inputs; i++) {
+        const pi_session *of = inputs[i].session;
+        const bool apart = of->state.n_floats > 0 || of->blocks.data;
+        if (c->options.plan.few_only && apart)
+            whole += inputs[i].n_tokens;
+        else
+            rows += inputs[i].n_tokens;
+    }
+    const int64_t n = whole + (rows + room - 1) / room;
+    return n < INT_MAX ? (int)n : INT_MAX;
 }
 
 pi_status stage_begin(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
@@ -532,9 +541,13 @@ pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_
     return status;
 }
 
-pi_status engine_time_layers(engine_context *c, pi_session *s, double *seconds, pi_error *err) {
+pi_status engine_time_stage(engine_context *c, pi_session *s, bool head, double *seconds,
+                            pi_error *err) {
     const int32_t token = 0;
-    const pi_input in = {.session = s, .tokens = &token, .n_tokens = 1};
+    const pi_input in = {.session = s,
+                         .tokens = &token,
+                         .n_tokens = 1,
+                         .logits = head ? PI_LOGITS_LAST : PI_LOGITS_NONE};
     const plan *p = c->cpu.plan;
     request_cursor at = {0};
     pi_status status = request_check(c, &in, 1, err);
@@ -542,15 +555,15 @@ pi_status engine_time_layers(engine_context *c, pi_session *s, double *seconds, 
     recurrent_begin(&s->state, 1, 0);
     request_next_ubatch(c, &in, 1, &at);
     const plan_buffer filled[] = {plan_residual(p), BUF_LAYER_EMBD};
-    for (int b = 0; b < 2 && p->first_layer > 0; b++) {
+    for (int b = 0; b < 2 && (p->first_layer > 0 || head); b++) {
         float *x = cpu_exec_row(&c->cpu, filled[b], 0);
         for (int64_t i = 0; i < p->width[filled[b]]; i++) x[i] = (float)(i % 7 - 3) / 4;
     }
     double start = clock_seconds();
-    context_gpus_begin(c);
-    forward_begin(c, 0, p->n_stage_steps);
+    if (!head) context_gpus_begin(c);
+    forward_begin(c, head ? p->n_stage_steps : 0, head ? p->n_steps : p->n_stage_steps);
     forward_run(c);
-    status = forward_end(c, err);
+    if (!head) status = forward_end(c, err); /* GPUs have no part of the head */
     *seconds = clock_seconds() - start;
     return status;
 }

@@ -30,7 +30,8 @@ pi_status stage_wait_reply(engine_context *c, int rank, pi_error *err) {
     if (status != PI_OK) return status;
     if (s->in.n != sizeof reply) {
         cluster_fail(s->cluster);
-        return error_set(err, PI_ERR_FORMAT, "an answer of rank %d has a wrong size", rank);
+        return cluster_name_rank(s->cluster, rank, PI_ERR_FORMAT, "an answer has a wrong size",
+                                 err);
     }
     memcpy(&reply, s->in.data, sizeof reply);
     reply.message[sizeof reply.message - 1] = '\0';

@@ -23,7 +23,8 @@
 #include "quant.h"
 #include "rng.h"
 
-enum { MAX_REPETITIONS = 1000, WARM_UP_TOKENS = 8 };
+enum { MAX_REPETITIONS = 1000, MAX_PARALLEL = 256, WARM_UP_TOKENS = 8 };
+enum { MAX_RESULTS = 2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST };
 
 static const double SLICE_SECONDS = 0.5;
 
@@ -31,11 +32,13 @@ typedef struct bench {
     const pi_bench_options *o;
     const pi_model *model;
     pi_context *context;
-    pi_session *session;
+    pi_session **sessions; /* [n_sessions] */
+    pi_input *inputs;      /* [n_sessions] */
+    int32_t n_sessions;
     bandwidth *memory; /* NULL: no memory for its buffer */
     pi_model_info info;
     pi_bench_report *report;
-    int32_t *tokens; /* [n_tokens] random ids */
+    int32_t *tokens; /* [n_tokens + n_sessions] random ids; sequence i begins at i after `depth` */
     int32_t n_tokens;
     float *freq;    /* [n_ff] relative frequencies of a layer's neurons; NULL: unknown */
     double density; /* fraction of active neurons; 1: unknown */
@@ -62,6 +65,7 @@ typedef struct bench_test {
     bool generate; /* one token at a time */
     int32_t n;     /* tokens */
     int32_t depth;
+    int32_t parallel; /* sequences */
 } bench_test;
 
 pi_bench_options pi_bench_default_options(void) {
@@ -72,6 +76,8 @@ pi_bench_options pi_bench_default_options(void) {
                               .n_gens = 1,
                               .depths = {0},
                               .n_depths = 1,
+                              .parallels = {1},
+                              .n_parallels = 1,
                               .repetitions = 5};
 }
 
@@ -79,35 +85,61 @@ static int compare_repetitions(const void *a, const void *b) {
     return median_compare(&((const repetition *)a)->tps, &((const repetition *)b)->tps);
 }
 
-static pi_status feed(bench *b, const int32_t *tokens, int32_t n, pi_logits_wanted logits,
-                      pi_error *err) {
-    pi_input in = {.session = b->session, .tokens = tokens, .n_tokens = n, .logits = logits};
-    return pi_forward(b->context, &in, 1, err);
+/* Sets n tokens from `at` on as the inputs of sequences [first, end). */
+static void set_inputs(bench *b, int32_t first, int32_t end, int32_t at, int32_t n) {
+    for (int32_t i = first; i < end; i++)
+        b->inputs[i] = (pi_input){.session = b->sessions[i],
+                                  .tokens = b->tokens + at + i,
+                                  .n_tokens = n,
+                                  .logits = PI_LOGITS_LAST};
 }
 
 /* Evaluates tokens [*at, n) of the test after its depth and advances *at; decode stops after `most`
- * seconds. */
+ * seconds. The sequences are decoded in as many groups as passes can be under way: a group's next
+ * step begins when its last one has ended. */
 static pi_status run_slice(bench *b, const bench_test *t, int32_t n, double most, int32_t *at,
                            double *seconds, pi_error *err) {
+    const int32_t passes = pi_context_passes(b->context);
+    const int32_t n_groups = passes < t->parallel ? passes : t->parallel;
+    int32_t under_way = 0;
     pi_status status = PI_OK;
     double start = clock_seconds();
     if (!t->generate) {
-        status = feed(b, b->tokens, n, PI_LOGITS_LAST, err);
+        set_inputs(b, 0, t->parallel, *at, n);
+        status = pi_forward(b->context, b->inputs, t->parallel, err);
         *at = n;
     }
-    do {
-        if (*at < n) status = feed(b, b->tokens + (*at)++, 1, PI_LOGITS_LAST, err);
-        *seconds = clock_seconds() - start;
-    } while (*at < n && *seconds < most && status == PI_OK);
+    for (; *at < n && clock_seconds() - start < most && status == PI_OK; (*at)++) {
+        for (int32_t g = 0; g < n_groups && status == PI_OK; g++) {
+            const int32_t first = g * t->parallel / n_groups,
+                          end = (g + 1) * t->parallel / n_groups;
+            set_inputs(b, first, end, *at, 1);
+            status = pi_forward_begin(b->context, b->inputs + first, end - first, err);
+            if (status == PI_OK && ++under_way == n_groups) {
+                status = pi_forward_end(b->context, err);
+                under_way--;
+            }
+        }
+    }
+    for (; under_way > 0; under_way--) {
+        pi_status ended = pi_forward_end(b->context, status == PI_OK ? err : NULL);
+        if (status == PI_OK) status = ended;
+    }
+    *seconds = clock_seconds() - start;
     return status;
 }
 
-/* Rewinds the session to `depth`. With recurrent layers it may evaluate some tokens again. */
-static pi_status rewind_to(bench *b, int32_t depth, pi_error *err) {
-    int32_t point = pi_session_rewind_point(b->session, depth);
-    pi_status status = pi_session_rewind(b->session, point, err);
-    if (status == PI_OK && point < depth)
-        status = feed(b, b->tokens + point, depth - point, PI_LOGITS_NONE, err);
+/* Rewinds the first n sessions to `depth`. With recurrent layers it may evaluate some tokens again.
+ */
+static pi_status rewind_to(bench *b, int32_t n, int32_t depth, pi_error *err) {
+    pi_status status = PI_OK;
+    for (int32_t i = 0; i < n && status == PI_OK; i++) {
+        int32_t point = pi_session_rewind_point(b->sessions[i], depth);
+        status = pi_session_rewind(b->sessions[i], point, err);
+        const pi_input in = {
+            .session = b->sessions[i], .tokens = b->tokens + point, .n_tokens = depth - point};
+        if (status == PI_OK && point < depth) status = pi_forward(b->context, &in, 1, err);
+    }
     return status;
 }
 
@@ -116,7 +148,7 @@ static pi_status run_once(bench *b, const bench_test *t, int32_t n, double *seco
                           pi_error *err) {
     int32_t at = 0;
     pi_status status = run_slice(b, t, n, INFINITY, &at, seconds, err);
-    return status == PI_OK ? rewind_to(b, t->depth, err) : status;
+    return status == PI_OK ? rewind_to(b, t->parallel, t->depth, err) : status;
 }
 
 static pi_status report_progress(bench *b, double part, pi_error *err) {
@@ -215,10 +247,10 @@ static pi_status run_repetition(bench *b, const bench_test *t, bool sampled, rat
         if (apart > 0) gather_time += apart / ((before->gather + after.gather) / 2);
         *before = after;
     }
-    out->tps = t->n / total;
+    out->tps = t->n * (double)t->parallel / total;
     if (before->read > 0 && streamed > 0) out->memory.read = streamed / stream_time;
     if (before->gather > 0 && gathered > 0) out->memory.gather = gathered / gather_time;
-    return rewind_to(b, t->depth, err);
+    return rewind_to(b, t->parallel, t->depth, err);
 }
 
 static double deviation(const repetition *v, int n) {
@@ -272,8 +304,10 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     pi_bench_result *r = &b->report->results[b->report->n_results];
     pi_placement placement;
     pi_context_get_placement(b->context, &placement);
-    *r = (pi_bench_result){
-        .depth = t->depth, .mode = pi_context_mode(b->context), .device = placement.device};
+    *r = (pi_bench_result){.depth = t->depth,
+                           .parallel = t->parallel,
+                           .mode = pi_context_mode(b->context),
+                           .device = placement.device};
     snprintf(r->test, sizeof r->test, "%s%d", t->generate ? "tg" : "pp", t->n);
     pi_counters before, after;
     double seconds;
@@ -315,16 +349,23 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     return status;
 }
 
-/* Fills the context up to `depth`, then runs all tests there. */
+/* Fills the contexts of all sequences up to `depth`, then runs all tests there. */
 static pi_status run_depth(bench *b, int32_t depth, pi_error *err) {
-    pi_status status = pi_session_rewind(b->session, 0, err);
-    if (status == PI_OK && depth > 0) status = feed(b, b->tokens, depth, PI_LOGITS_NONE, err);
-    for (int i = 0; i < b->o->n_prompts && status == PI_OK; i++) {
-        bench_test t = {.n = b->o->prompts[i], .depth = depth};
-        status = run_test(b, &t, err);
-    }
-    for (int i = 0; i < b->o->n_gens && status == PI_OK; i++) {
-        bench_test t = {.generate = true, .n = b->o->gens[i], .depth = depth};
+    pi_status status = PI_OK;
+    for (int32_t i = 0; i < b->n_sessions && status == PI_OK; i++)
+        status = pi_session_rewind(b->sessions[i], 0, err);
+    const pi_input in = {.session = b->sessions[0], .tokens = b->tokens, .n_tokens = depth};
+    if (status == PI_OK && depth > 0) status = pi_forward(b->context, &in, 1, err);
+    for (int32_t i = 1; i < b->n_sessions && depth > 0 && status == PI_OK; i++)
+        status = pi_session_copy(b->sessions[i], b->sessions[0], depth, err);
+    const pi_bench_options *o = b->o;
+    for (int k = 0; k < o->n_parallels * (o->n_prompts + o->n_gens) && status == PI_OK; k++) {
+        const int i = k % (o->n_prompts + o->n_gens);
+        const bool generate = i >= o->n_prompts;
+        const bench_test t = {.generate = generate,
+                              .n = generate ? o->gens[i - o->n_prompts] : o->prompts[i],
+                              .depth = depth,
+                              .parallel = o->parallels[k / (o->n_prompts + o->n_gens)]};
         status = run_test(b, &t, err);
     }
     return status;
@@ -333,12 +374,13 @@ static pi_status run_depth(bench *b, int32_t depth, pi_error *err) {
 /* Traces at the last depth, to which the session is filled: one ubatch of the first prompt, then a
  * token. */
 static pi_status trace_ubatches(bench *b, pi_error *err) {
-    int32_t depth = pi_session_length(b->session), n_batch = pi_context_batch(b->context);
+    int32_t depth = pi_session_length(b->sessions[0]), n_batch = pi_context_batch(b->context);
     int32_t n_passes = b->o->n_prompts > 0 ? 2 : 1;
     double seconds;
-    bench_test token = {.generate = true, .n = 1, .depth = depth};
+    bench_test token = {.generate = true, .n = 1, .depth = depth, .parallel = 1};
     bench_test prompt = {.n = b->o->prompts[0] < n_batch ? b->o->prompts[0] : n_batch,
-                         .depth = depth};
+                         .depth = depth,
+                         .parallel = 1};
     pi_status status = run_once(b, &token, 1, &seconds, err); /* a warm-up */
     if (status == PI_OK) status = pi_trace_start(b->context, n_passes, err);
     if (status == PI_OK && n_passes > 1) status = run_once(b, &prompt, prompt.n, &seconds, err);
@@ -351,7 +393,7 @@ static pi_status trace_ubatches(bench *b, pi_error *err) {
 
 /* Median of one of the rates over all results that have it; sorts a copy. */
 static double median_rate(const pi_bench_report *r, bool gather) {
-    double v[2 * PI_BENCH_MAX_LIST * PI_BENCH_MAX_LIST];
+    double v[MAX_RESULTS];
     int n = 0;
     for (int i = 0; i < r->n_results; i++) {
         double rate = gather ? r->results[i].gather_gbps : r->results[i].read_gbps;
@@ -374,16 +416,21 @@ static void finish_report(bench *b) {
 static pi_status check_options(const pi_bench_options *o, pi_error *err) {
     bool ok = o->n_prompts >= 0 && o->n_prompts <= PI_BENCH_MAX_LIST && o->n_depths >= 1 &&
               o->n_depths <= PI_BENCH_MAX_LIST && o->n_gens >= 0 &&
-              o->n_gens <= PI_BENCH_MAX_LIST && o->delay_seconds >= 0 && o->repetitions >= 1 &&
+              o->n_gens <= PI_BENCH_MAX_LIST && o->n_parallels >= 1 &&
+              o->n_parallels <= PI_BENCH_MAX_LIST && o->delay_seconds >= 0 && o->repetitions >= 1 &&
               o->repetitions <= MAX_REPETITIONS;
     for (int i = 0; ok && i < o->n_prompts; i++) ok = o->prompts[i] >= 1;
     for (int i = 0; ok && i < o->n_gens; i++) ok = o->gens[i] >= 1;
     for (int i = 0; ok && i < o->n_depths; i++) ok = o->depths[i] >= 0;
+    for (int i = 0; ok && i < o->n_parallels; i++)
+        ok = o->parallels[i] >= 1 && o->parallels[i] <= MAX_PARALLEL;
     if (!ok)
         return error_set(err, PI_ERR_ARG,
                          "bad sizes: bench: prompts and generations need 1 or more tokens, depths "
-                         "0 or more, repetitions 1 to %d",
-                         MAX_REPETITIONS);
+                         "0 or more, 1 to %d sequences, repetitions 1 to %d",
+                         MAX_PARALLEL, MAX_REPETITIONS);
+    if (o->n_depths * o->n_parallels * (o->n_prompts + o->n_gens) > MAX_RESULTS)
+        return error_set(err, PI_ERR_LIMIT, "too many tests: bench: at most %d", MAX_RESULTS);
     if (o->n_prompts == 0 && o->n_gens == 0)
         return error_set(
             err, PI_ERR_ARG,
@@ -452,18 +499,26 @@ static pi_status set_up(bench *b, pi_error *err) {
     if (n_gen > n) n = n_gen;
     if (depth > INT32_MAX - n)
         return error_set(err, PI_ERR_ARG, "too many tokens: bench: depth %d and %d more", depth, n);
+    b->n_sessions = largest(o->parallels, o->n_parallels);
+    const int64_t n_all = (int64_t)b->n_sessions * (depth + n);
     pi_context_options context = o->context;
-    if (context.n_ctx == 0) context.n_ctx = depth + n;
+    if (context.n_ctx == 0) context.n_ctx = n_all < INT32_MAX ? (int32_t)n_all : INT32_MAX;
+    if (context.n_logits == 0 && b->n_sessions > 1) context.n_logits = b->n_sessions;
     pi_status status = pi_context_create(b->model, &context, &b->context, err);
     if (status != PI_OK) return status;
     b->n_tokens = depth > n ? depth : n;
-    b->tokens = mem_calloc((size_t)b->n_tokens, sizeof *b->tokens);
-    if (!b->tokens) return error_nomem(err, (size_t)b->n_tokens * sizeof *b->tokens, "tokens");
+    const size_t n_ids = (size_t)b->n_tokens + (size_t)b->n_sessions;
+    b->tokens = mem_calloc(n_ids, sizeof *b->tokens);
+    b->sessions = mem_calloc((size_t)b->n_sessions, sizeof *b->sessions);
+    b->inputs = mem_calloc((size_t)b->n_sessions, sizeof *b->inputs);
+    if (!b->tokens || !b->sessions || !b->inputs)
+        return error_nomem(err, n_ids * sizeof *b->tokens, "tokens");
     rng r;
     rng_seed(&r, 1);
-    for (int32_t i = 0; i < b->n_tokens; i++)
+    for (size_t i = 0; i < n_ids; i++)
         b->tokens[i] = (int32_t)(rng_u64(&r) % (uint64_t)b->info.n_vocab);
-    status = pi_session_create(b->context, depth + n, &b->session, err);
+    for (int32_t i = 0; i < b->n_sessions && status == PI_OK; i++)
+        status = pi_session_create(b->context, depth + n, &b->sessions[i], err);
     return status == PI_OK ? open_memory(b, err) : status;
 }
 
@@ -480,14 +535,16 @@ pi_status pi_bench(const pi_model *m, const pi_bench_options *options, pi_bench_
     b->o = o;
     b->model = m;
     b->report = report;
-    b->n_tests = o->n_depths * (o->n_prompts + o->n_gens);
+    b->n_tests = o->n_depths * o->n_parallels * (o->n_prompts + o->n_gens);
     status = set_up(b, err);
     for (int i = 0; i < o->n_depths && status == PI_OK; i++)
         status = run_depth(b, o->depths[i], err);
     if (status == PI_OK && o->trace) status = trace_ubatches(b, err);
     if (status == PI_OK) finish_report(b);
     bandwidth_free(b->memory);
-    pi_session_destroy(b->session);
+    for (int32_t i = 0; b->sessions && i < b->n_sessions; i++) pi_session_destroy(b->sessions[i]);
+    mem_free(b->sessions);
+    mem_free(b->inputs);
     pi_context_destroy(b->context);
     mem_free(b->tokens);
     mem_free(b->freq);

@@ -422,9 +422,13 @@ int64_t model_layer_units(const model *m, int layer);
  * shape); also every error of gguf_open. */
 pi_status model_open(const char *path, const gguf_open_options *options, model **out,
                      pi_error *err);
-/* Like model_open, with n adapters, which are merged (model_lora.h). */
-pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, model **out,
-                             pi_error *err);
+/* Like model_open, with n adapters, which are merged (model_lora.h), or only checked. */
+pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, bool merge,
+                             model **out, pi_error *err);
+/* Opens the file of a model again, which must outlive the result, with adapters merged into layers
+ * [first, end), and if first is 0 into the matrices outside of layers. */
+pi_status model_open_part(const model *of, const model_adapter *adapters, size_t n, int first,
+                          int end, model **out, pi_error *err);
 void model_close(model *m);             /* accepts NULL */
 bool model_has_bundles(const model *m); /* in any layer */
 /* Reads all weights. PI_ERR_RANGE: one is NaN or infinite; the message names the tensor and row,

@@ -1,6 +1,7 @@
 /* model_lora.c: see model_lora.h. All threads merge rows of a matrix, a few at a time. */
 #include "model_lora.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ typedef struct lora_file {
 struct lora_set {
     lora_file *files; /* [n] */
     size_t n;
-    pool *workers; /* created when the first matrix needs it */
+    int first, end; /* layers */
+    pool *workers;  /* created when the first matrix needs it */
 };
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -108,10 +110,16 @@ pi_status lora_open(const model_adapter *adapters, size_t n, const arch_row *arc
     s->files = mem_calloc(n, sizeof *s->files);
     if (!s->files) return error_nomem(err, n * sizeof *s->files, "adapters");
     s->n = n;
+    s->end = INT_MAX;
     pi_status status = PI_OK;
     for (size_t i = 0; i < n && status == PI_OK; i++)
         status = open_one(&s->files[i], &adapters[i], arch, err);
     return status;
+}
+
+void lora_restrict(lora_set *s, int first, int end) {
+    s->first = first;
+    s->end = end;
 }
 
 void lora_close(lora_set *s) {
@@ -341,7 +349,9 @@ pi_status lora_merge(lora_set *s, model *m, const gguf_tensor *t, const lora_for
             add_hash(&m->adapters_hash, pair, t);
         }
     }
-    if (status == PI_OK && job.n_pairs > 0) status = run_job(s, &job, m, out, err);
+    const bool wanted = form->layer < 0 ? s->first == 0 && s->end > 0
+                                        : form->layer >= s->first && form->layer < s->end;
+    if (status == PI_OK && job.n_pairs > 0 && wanted) status = run_job(s, &job, m, out, err);
     for (size_t i = 0; i < job.n_pairs; i++) {
         mem_free(job.pairs[i].a);
         mem_free(job.pairs[i].b);

@@ -24,10 +24,14 @@ typedef struct lora_set lora_set;
  * architecture or an unknown kind of adapter; also every error of gguf_open. */
 pi_status lora_open(const model_adapter *adapters, size_t n, const arch_row *arch, lora_set **out,
                     pi_error *err);
+/* Restricts merging to layers [first, end), and to matrices outside of layers if first is 0 and end
+ * is not; others are only checked, and count in the hash. */
+void lora_restrict(lora_set *s, int first, int end);
 void lora_close(lora_set *s); /* accepts NULL */
 /* How a matrix of the model differs from the matrix that the adapter was trained for. */
 typedef struct lora_form {
     char name[GGUF_MAX_NAME]; /* the adapter's name of the matrix */
+    int layer;                /* -1: outside of layers */
     bool transposed;          /* its columns are the model's rows, within an expert */
     bool embedding;
     const int32_t *rows, *columns, *items; /* item i here (in a stack: matrix i) is item rows[i]

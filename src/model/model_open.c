@@ -1,5 +1,6 @@
 /* model_open.c: opens a model: finds its row of the architecture table, reads hyperparameters,
  * binds and validates every tensor that the row names. */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -318,7 +319,8 @@ static pi_status read_order(const model *m, tensor_role role, int layer, int64_t
 /* Adapters refer to matrices as they were before `prepare`. */
 static pi_status merge_adapters(model *m, const arch_tensor *row, int layer, const gguf_tensor *t,
                                 model_tensor *out, pi_error *err) {
-    lora_form form = {.embedding = row->role == ROLE_TOKEN_EMBD || row->role == ROLE_POS_EMBD ||
+    lora_form form = {.layer = layer,
+                      .embedding = row->role == ROLE_TOKEN_EMBD || row->role == ROLE_POS_EMBD ||
                                    row->role == ROLE_TOKEN_TYPES,
                       .transposed = row->role == ROLE_FFN_DOWN_T ||
                                     row->role == ROLE_EXPERT_DOWN_T};
@@ -938,9 +940,12 @@ static pi_status load(model *m, pi_error *err) {
     return status;
 }
 
-static pi_status load_adapted(model *m, const model_adapter *adapters, size_t n, pi_error *err) {
+/* Merges the adapters into layers [first, end). */
+static pi_status load_adapted(model *m, const model_adapter *adapters, size_t n, int first, int end,
+                              pi_error *err) {
     pi_status status = n > 0 ? find_arch(m, err) : PI_OK;
     if (status == PI_OK && n > 0) status = lora_open(adapters, n, m->arch, &m->adapters, err);
+    if (status == PI_OK && n > 0) lora_restrict(m->adapters, first, end);
     if (status == PI_OK) status = load(m, err);
     if (status == PI_OK && n > 0) status = lora_check_all(m->adapters, m, err);
     lora_close(m->adapters);
@@ -948,17 +953,18 @@ static pi_status load_adapted(model *m, const model_adapter *adapters, size_t n,
     return status;
 }
 
-pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, model **out,
-                             pi_error *err) {
+static pi_status open_layers(gguf_file *file, bool shares_file, const model_adapter *adapters,
+                             size_t n, int first, int end, model **out, pi_error *err) {
     *out = NULL;
     model *m = mem_calloc(1, sizeof *m);
     if (!m) {
-        gguf_close(file);
+        if (!shares_file) gguf_close(file);
         return error_nomem(err, sizeof *m, "model");
     }
     arena_init(&m->arena);
     m->file = file;
-    pi_status status = load_adapted(m, adapters, n, err);
+    m->shares_file = shares_file;
+    pi_status status = load_adapted(m, adapters, n, first, end, err);
     if (status != PI_OK) {
         model_close(m);
         return status;
@@ -972,12 +978,22 @@ pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, siz
     return PI_OK;
 }
 
+pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, bool merge,
+                             model **out, pi_error *err) {
+    return open_layers(file, false, adapters, n, 0, merge ? INT_MAX : 0, out, err);
+}
+
+pi_status model_open_part(const model *of, const model_adapter *adapters, size_t n, int first,
+                          int end, model **out, pi_error *err) {
+    return open_layers(of->file, true, adapters, n, first, end, out, err);
+}
+
 pi_status model_open(const char *path, const gguf_open_options *options, model **out,
                      pi_error *err) {
     gguf_file *file = NULL;
     *out = NULL;
     pi_status status = gguf_open(path, options, &file, err);
-    return status == PI_OK ? model_open_adapted(file, NULL, 0, out, err) : status;
+    return status == PI_OK ? model_open_adapted(file, NULL, 0, true, out, err) : status;
 }
 
 void model_close(model *m) {

@@ -33,12 +33,12 @@ uint64_t place_global_bytes(const model *m, bool read) {
 
 double place_rank_seconds(const model *m, const place_rank *r, int first, int end) {
     uint64_t held = place_layer_bytes(m, first, end, false);
-    uint64_t read = place_layer_bytes(m, first, end, true);
+    double seconds = (double)place_layer_bytes(m, first, end, true) * r->seconds_per_byte;
     if (first == 0) {
+        const double by_bytes = (double)place_global_bytes(m, true) * r->seconds_per_byte;
         held += place_global_bytes(m, false);
-        read += place_global_bytes(m, true);
+        seconds += r->head_seconds > 0 ? r->head_seconds : by_bytes;
     }
-    double seconds = (double)read * r->seconds_per_byte;
     double beyond = held > r->memory ? (double)(held - r->memory) / (double)held : 0;
     return seconds * (1 + beyond * (PLACE_RANKS_DRIVE - 1));
 }

@@ -21,14 +21,28 @@ enum { PIECE_TOKENS = 64 };
 enum { DETERMINISTIC_PIECE = 8 };
 /* Rows of logits per step for prompt tokens whose probabilities are requested. */
 enum { ECHO_ROWS = 32 };
+/* Ubatches of a step with the only sequence's prompt, if several machines compute ubatches at the
+ * same time. */
+enum { STAGED_UBATCHES = 8 };
+
+/* A step: a forward pass, and the slots that take part in it. */
+typedef struct pass {
+    pi_input *inputs; /* [n_slots] */
+    slot **slots;     /* [n_slots] slots of these inputs */
+    int n;
+    int32_t n_piece; /* prompt tokens among the inputs */
+    double begun;    /* time */
+} pass;
 
 struct scheduler {
     scheduler_options options;
     pi_context *context;
-    slot *slots;         /* [n_slots] */
-    pi_input *inputs;    /* [n_slots] inputs of the step */
-    slot **stepping;     /* [n_slots] slots of these inputs */
-    slot **prompts;      /* [n_slots] slots that read their prompts */
+    slot *slots;  /* [n_slots] */
+    pass *passes; /* [n_passes] ring of the passes under way */
+    int n_passes, first_pass, n_begun;
+    double last_end;     /* time when the last pass ended */
+    uint64_t n_steps;    /* passes that began */
+    slot **ready;        /* [n_slots] slots that the next step may take */
     pi_draft *drafts;    /* [n_slots] */
     prompt_store *store; /* NULL: none */
     float *forced;       /* [n_vocab] logits: -inf, but 0 for a token that must be sampled */
@@ -148,14 +162,14 @@ static int watch(scheduler *s, sequence *q, int n) {
 static void find_who_left(scheduler *s) {
     int n = 0;
     for (int i = 0; i < s->options.n_slots; i++)
-        if (s->slots[i].sequence) n = watch(s, s->slots[i].sequence, n);
+        if (s->slots[i].sequence && !s->slots[i].in_step) n = watch(s, s->slots[i].sequence, n);
     for (sequence *q = s->first; q; q = q->next) n = watch(s, q, n);
     os_sockets_find_closed(s->watched, (size_t)n, s->closed);
     for (int i = 0; i < n; i++)
         if (s->closed[i]) sequence_end(s->watchers[i], FINISH_GONE);
     for (int i = 0; i < s->options.n_slots; i++) {
         slot *t = &s->slots[i];
-        if (!t->sequence) continue;
+        if (!t->sequence || t->in_step) continue;
         if (t->sequence->abandoned) sequence_end(t->sequence, FINISH_GONE);
         if (t->sequence->finish != FINISH_NONE) release_slot(s, t);
     }
@@ -171,7 +185,7 @@ static void end_late(scheduler *s) {
     for (int i = 0; i < s->options.n_slots; i++) {
         slot *t = &s->slots[i];
         sequence *q = t->sequence;
-        if (!q || q->deadline == 0 || now < q->deadline) continue;
+        if (!q || t->in_step || q->deadline == 0 || now < q->deadline) continue;
         sequence_end(q, q->n_tokens > q->n_echo ? FINISH_LENGTH : FINISH_TIMEOUT);
         s->stats.late++;
         release_slot(s, t);
@@ -228,7 +242,7 @@ static bool echoes(const sequence *q) {
 
 /* n_new: tokens that the slot has not fed before. last: the last token ends the text so far, or a
  * draft of its continuation. */
-static void add_input(scheduler *s, int *n, slot *t, pi_input in, int32_t n_new, bool last) {
+static void add_input(pass *p, slot *t, pi_input in, int32_t n_new, bool last) {
     pooling kind = t->sequence->pooling;
     in.session = t->session;
     if (kind == POOLING_MEAN) in.hidden = PI_HIDDEN_ALL;
@@ -236,13 +250,13 @@ static void add_input(scheduler *s, int *n, slot *t, pi_input in, int32_t n_new,
     if (kind == POOLING_NONE && last) in.logits = PI_LOGITS_LAST;
     if (t->state == SLOT_PROMPT && echoes(t->sequence)) in.logits = PI_LOGITS_ALL;
     t->piece = n_new;
-    s->inputs[*n] = in;
-    s->stepping[(*n)++] = t;
+    p->inputs[p->n] = in;
+    p->slots[p->n++] = t;
 }
 
-/* Finds the slots that can read their prompts, those with the least left first; returns their
- * number. Slots that started earlier are asked first: later ones wait for prefixes that they share
- * with them. */
+/* Finds the slots that can read their prompts in the next step, those with the least left first;
+ * returns their number. Slots that started earlier are asked first: later ones wait for prefixes
+ * that they share with them. */
 static int find_prompts(scheduler *s, slot **found) {
     int n = 0;
     uint64_t after = 0;
@@ -250,7 +264,8 @@ static int find_prompts(scheduler *s, slot **found) {
         slot *next = NULL;
         for (int i = 0; i < s->options.n_slots; i++) {
             slot *t = &s->slots[i];
-            if (t->state == SLOT_PROMPT && t->order > after && (!next || t->order < next->order))
+            if (t->state == SLOT_PROMPT && !t->in_step && t->order > after &&
+                (!next || t->order < next->order))
                 next = t;
         }
         if (!next) return n;
@@ -275,30 +290,58 @@ static void oldest_first(slot **prompts, int n) {
     prompts[0] = t;
 }
 
-/* Fills the inputs of a step; returns their number. *n_piece: prompt tokens among them. */
-static int gather(scheduler *s, int32_t *n_piece) {
-    int n = 0;
-    int32_t n_decode = 0;
-    slots_draft(s->slots, s->options.n_slots, s->options.speculator, s->options.n_ctx,
-                draft_rows(&s->options), s->drafts);
-    for (int i = 0; i < s->options.n_slots; i++) {
+/* Reduces ready[n] to `most` slots, those whose last step is the oldest; returns the number of the
+ * first n_decode slots that are left. */
+static int keep_oldest(slot **ready, int n, int n_decode, int most) {
+    for (; n > most; n--) {
+        int latest = 0;
+        for (int i = 1; i < n; i++)
+            if (ready[i]->stepped >= ready[latest]->stepped) latest = i;
+        memmove(ready + latest, ready + latest + 1, (size_t)(n - 1 - latest) * sizeof *ready);
+        n_decode -= latest < n_decode;
+    }
+    return n_decode;
+}
+
+/* Fills the inputs of a step. If several steps can be under way, each takes an equal share of the
+ * slots. */
+static void gather(scheduler *s, pass *p) {
+    const scheduler_options *o = &s->options;
+    bool generates = false;
+    int n_decode = 0;
+    p->n = 0;
+    p->n_piece = 0;
+    for (int i = 0; i < o->n_slots; i++) {
         slot *t = &s->slots[i];
-        if (t->state != SLOT_DECODE) continue;
+        generates |= t->state == SLOT_DECODE;
+        if (t->state == SLOT_DECODE && !t->in_step) s->ready[n_decode++] = t;
+    }
+    int n_ready = n_decode + find_prompts(s, s->ready + n_decode);
+    const int most = (s->stats.processing + s->n_passes - 1) / s->n_passes;
+    if (n_ready > most) {
+        n_decode = keep_oldest(s->ready, n_ready, n_decode, most);
+        n_ready = most;
+    }
+    slot **prompts = s->ready + n_decode;
+    const int n_prompts = n_ready - n_decode;
+
+    slots_draft(s->slots, s->ready, n_decode, o->speculator, o->n_ctx, draft_rows(o), s->drafts);
+    int32_t budget = o->context.n_batch;
+    for (int i = 0; i < n_decode; i++) {
+        slot *t = s->ready[i];
         pi_input in = {.tokens = t->feed + SLOT_FEED - t->n_again,
                        .n_tokens = t->n_again + 1 + t->n_draft,
                        .n_drafts = t->n_draft};
-        add_input(s, &n, t, in, 1 + t->n_draft, true);
-        n_decode += in.n_tokens;
+        add_input(p, t, in, 1 + t->n_draft, true);
+        budget -= in.n_tokens;
     }
-    int32_t budget = s->options.context.n_batch - n_decode;
-    const int32_t piece = s->options.context.deterministic ? DETERMINISTIC_PIECE : PIECE_TOKENS;
-    if (n > 0 && budget > piece) budget = piece;
+    const int32_t piece = o->context.deterministic ? DETERMINISTIC_PIECE : PIECE_TOKENS;
+    if (generates && budget > piece) budget = piece;
+    if (!generates && s->n_passes > 1 && s->stats.processing == 1) budget *= STAGED_UBATCHES;
     int32_t rows = ECHO_ROWS;
-    *n_piece = 0;
-    const int n_prompts = find_prompts(s, s->prompts);
-    if (n_prompts > budget) oldest_first(s->prompts, n_prompts);
+    if (n_prompts > budget) oldest_first(prompts, n_prompts);
     for (int i = 0; i < n_prompts && budget > 0; i++) {
-        slot *t = s->prompts[i];
+        slot *t = prompts[i];
         const int32_t share = (budget + n_prompts - i - 1) / (n_prompts - i);
         int32_t left = t->sequence->n_prompt - t->n_tokens, count = left < share ? left : share;
         if (echoes(t->sequence)) {
@@ -307,11 +350,10 @@ static int gather(scheduler *s, int32_t *n_piece) {
             rows -= count;
         }
         pi_input in = {.tokens = t->sequence->prompt + t->n_tokens, .n_tokens = count};
-        add_input(s, &n, t, in, count, count == left);
+        add_input(p, t, in, count, count == left);
         budget -= count;
-        *n_piece += count;
+        p->n_piece += count;
     }
-    return n;
 }
 
 /* Adds hidden states from row `row` on to an embedding; returns the row after them. */
@@ -454,11 +496,11 @@ static void publish(scheduler *s, sampled *r) {
 }
 
 /* Records in the slots the tokens that a step has fed. */
-static void note_fed(scheduler *s, int n) {
-    for (int i = 0; i < n; i++) {
-        slot *t = s->stepping[i];
+static void note_fed(scheduler *s, const pass *p) {
+    for (int i = 0; i < p->n; i++) {
+        slot *t = p->slots[i];
         sequence *q = t->sequence;
-        memcpy(t->tokens + t->n_tokens, s->inputs[i].tokens + t->n_again,
+        memcpy(t->tokens + t->n_tokens, p->inputs[i].tokens + t->n_again,
                (size_t)t->piece * sizeof(int32_t));
         if (t->state == SLOT_PROMPT) {
             if (q->n_fed == 0) {
@@ -480,9 +522,9 @@ static void note_fed(scheduler *s, int n) {
 }
 
 /* Ends the embeddings whose prompts have been evaluated. */
-static void publish_pooled(scheduler *s, int n) {
-    for (int i = 0; i < n; i++) {
-        slot *t = s->stepping[i];
+static void publish_pooled(scheduler *s, const pass *p) {
+    for (int i = 0; i < p->n; i++) {
+        slot *t = p->slots[i];
         sequence *q = t->sequence;
         if (q->pooling == POOLING_NONE || t->n_tokens < q->n_prompt) continue;
         q->times.first_token = clock_seconds();
@@ -491,9 +533,9 @@ static void publish_pooled(scheduler *s, int n) {
     }
 }
 
-static void fail_step(scheduler *s, int n, const pi_error *why) {
-    for (int i = 0; i < n; i++) {
-        slot *t = s->stepping[i];
+static void fail_step(scheduler *s, const pass *p, const pi_error *why) {
+    for (int i = 0; i < p->n; i++) {
+        slot *t = p->slots[i];
         int32_t length = pi_session_length(t->session);
         if (length < t->n_tokens) t->n_tokens = length;
         sequence_fail(t->sequence, why);
@@ -516,48 +558,46 @@ static void update_views(scheduler *s) {
 }
 
 /* Counts active neurons in the step if one of its sequences is watched. */
-static void watch_neurons(scheduler *s, int n) {
+static void watch_neurons(scheduler *s, const pass *p) {
     bool before = s->watching, wanted = false;
-    for (int i = 0; i < n; i++)
-        wanted = wanted ||
-                 (s->stepping[i]->sequence->neurons && s->stepping[i]->state == SLOT_DECODE);
+    for (int i = 0; i < p->n; i++)
+        wanted = wanted || (p->slots[i]->sequence->neurons && p->slots[i]->state == SLOT_DECODE);
     if (!wanted && !before) return;
     s->watching = pi_context_watch(s->context, wanted ? NEURON_BINS : 0, NULL) == PI_OK && wanted;
 }
 
 /* Called under the lock: adds the counts to all watched sequences. */
-static void note_neurons(scheduler *s, int n, const pi_counters *now) {
+static void note_neurons(scheduler *s, const pass *p, const pi_counters *now) {
     const pi_counters *before = &s->stats.counters;
     const pi_counters step = {.tokens = now->tokens - before->tokens,
                               .weight_bytes = now->weight_bytes - before->weight_bytes,
                               .ffn_bytes = now->ffn_bytes - before->ffn_bytes,
                               .ffn_total_bytes = now->ffn_total_bytes - before->ffn_total_bytes};
-    for (int i = 0; i < n && s->watching; i++) {
-        const slot *t = s->stepping[i];
+    for (int i = 0; i < p->n && s->watching; i++) {
+        const slot *t = p->slots[i];
         if (t->sequence->neurons && t->state == SLOT_DECODE)
             neurons_add(t->sequence->neurons, s->context, &step);
     }
 }
 
-/* Runs a step and samples. *n: number of inputs; *n_results: number of tokens. */
-static pi_status run_step(scheduler *s, sampled *results, int *n, int *n_results, int32_t *n_piece,
+/* Ends the oldest pass and samples. *n_results: number of tokens. */
+static pi_status end_pass(scheduler *s, const pass *p, sampled *results, int *n_results,
                           pi_error *err) {
     int32_t n_hidden = 0, row = 0, n_tokens = 0;
-    *n = gather(s, n_piece);
     *n_results = 0;
-    watch_neurons(s, *n);
-    double start = clock_seconds();
-    pi_status status = pi_forward(s->context, s->inputs, *n, err);
+    pi_status status = pi_forward_end(s->context, err);
+    const double before = s->last_end > p->begun ? s->last_end : p->begun;
+    s->last_end = clock_seconds();
     if (status != PI_OK) return status;
-    for (int i = 0; i < *n; i++) n_tokens += s->inputs[i].n_tokens;
-    if (s->options.speculator && *n_piece == 0)
-        pi_speculator_measured(s->options.speculator, n_tokens, clock_seconds() - start);
-    for (int i = 0; i < *n; i++) {
-        const pi_input *in = &s->inputs[i];
-        n_hidden = pool(s, s->stepping[i], in, n_hidden);
+    for (int i = 0; i < p->n; i++) n_tokens += p->inputs[i].n_tokens;
+    if (s->options.speculator && p->n_piece == 0)
+        pi_speculator_measured(s->options.speculator, n_tokens, s->last_end - before);
+    for (int i = 0; i < p->n; i++) {
+        const pi_input *in = &p->inputs[i];
+        n_hidden = pool(s, p->slots[i], in, n_hidden);
         if (in->logits == PI_LOGITS_NONE) continue;
         if (in->logits == PI_LOGITS_ALL) {
-            slot *t = s->stepping[i];
+            slot *t = p->slots[i];
             echo_piece(s, t, in, row);
             row += in->n_tokens - 1; /* the last row belongs to the end of the prompt or piece */
             if (t->n_tokens + in->n_tokens < t->sequence->n_prompt) {
@@ -565,36 +605,79 @@ static pi_status run_step(scheduler *s, sampled *results, int *n, int *n_results
                 continue;
             }
         }
-        *n_results += sample_all(s, s->stepping[i], in, row, &results[*n_results]);
+        *n_results += sample_all(s, p->slots[i], in, row, &results[*n_results]);
         row += 1 + in->n_drafts;
     }
     return PI_OK;
 }
 
-/* The lock is held before and after, but not during the forward pass. */
-static void step(scheduler *s, sampled *results) {
-    int32_t n_piece = 0;
-    int n = 0, n_results = 0;
+/* Ends the oldest step. The lock is held before and after, but not during the forward pass. */
+static void end_step(scheduler *s, sampled *results) {
+    const pass *p = &s->passes[s->first_pass];
+    int n_results = 0;
     pi_error err = {.status = PI_OK};
     os_mutex_unlock(&s->lock);
-    pi_status status = run_step(s, results, &n, &n_results, &n_piece, &err);
+    pi_status status = end_pass(s, p, results, &n_results, &err);
     pi_counters counters;
     pi_context_get_counters(s->context, &counters);
     os_mutex_lock(&s->lock);
-    if (status == PI_OK) note_neurons(s, n, &counters);
+    s->first_pass = (s->first_pass + 1) % s->n_passes;
+    s->n_begun--;
+    for (int i = 0; i < p->n; i++) p->slots[i]->in_step = false;
+    if (status == PI_OK && s->n_passes == 1) note_neurons(s, p, &counters);
     s->stats.counters = counters;
     s->stats.steps++;
-    s->stats.busy_slots += (uint64_t)n;
-    bool mixed = n > 0 && s->stepping[0]->state == SLOT_DECODE;
-    if (mixed && (uint64_t)n_piece > s->stats.longest_piece)
-        s->stats.longest_piece = (uint64_t)n_piece;
+    s->stats.busy_slots += (uint64_t)p->n;
+    bool mixed = p->slots[0]->state == SLOT_DECODE;
+    if (mixed && (uint64_t)p->n_piece > s->stats.longest_piece)
+        s->stats.longest_piece = (uint64_t)p->n_piece;
     if (status != PI_OK) {
-        fail_step(s, n, &err);
+        fail_step(s, p, &err);
         return;
     }
-    note_fed(s, n);
-    publish_pooled(s, n);
+    note_fed(s, p);
+    publish_pooled(s, p);
     for (int i = 0; i < n_results; i++) publish(s, &results[i]);
+}
+
+/* Begins a step; false: no slot can take part. The lock is held before and after. On several
+ * machines this one computes its layers here. */
+static bool begin_step(scheduler *s, sampled *results) {
+    pass *p = &s->passes[(s->first_pass + s->n_begun) % s->n_passes];
+    pi_error err = {.status = PI_OK};
+    os_mutex_unlock(&s->lock);
+    gather(s, p);
+    pi_status status = PI_OK;
+    if (p->n > 0) {
+        watch_neurons(s, p);
+        p->begun = clock_seconds();
+        status = pi_forward_begin(s->context, p->inputs, p->n, &err);
+    }
+    os_mutex_lock(&s->lock);
+    while (status == PI_ERR_LIMIT && s->n_begun > 0) { /* too many tokens under way */
+        end_step(s, results);
+        os_mutex_unlock(&s->lock);
+        status = pi_forward_begin(s->context, p->inputs, p->n, &err);
+        os_mutex_lock(&s->lock);
+    }
+    if (p->n == 0) return false;
+    if (status != PI_OK) {
+        fail_step(s, p, &err);
+        return true;
+    }
+    s->n_begun++;
+    s->n_steps++;
+    for (int i = 0; i < p->n; i++) {
+        p->slots[i]->in_step = true;
+        p->slots[i]->stepped = s->n_steps;
+    }
+    if (s->n_passes > 1 && s->watching) {
+        pi_counters counters;
+        pi_context_get_counters(s->context, &counters);
+        note_neurons(s, p, &counters);
+        s->stats.counters = counters;
+    }
+    return true;
 }
 
 static finish_reason why_shutdown(const sequence *q) {
@@ -688,13 +771,15 @@ static void run(void *arg) {
         run_jobs(s);
         start_queued(s);
         if (s->stats.processing > 0) {
-            step(s, results);
+            const bool begun = begin_step(s, results);
+            if (s->n_begun == s->n_passes || (!begun && s->n_begun > 0)) end_step(s, results);
             update_views(s);
             continue;
         }
         update_views(s);
         if (!s->stopping) os_condition_wait(&s->wake, &s->lock); /* a job may have run unlocked */
     }
+    while (s->n_begun > 0) end_step(s, results);
     end_all(s);
     run_jobs(s);
     update_views(s);
@@ -787,10 +872,17 @@ static pi_status create_slots(scheduler *s, pi_error *err) {
     const scheduler_options *o = &s->options;
     size_t n = (size_t)o->n_slots, watched = n + (size_t)o->max_queue;
     s->slots = mem_calloc(n, sizeof *s->slots);
-    s->inputs = mem_calloc(n, sizeof *s->inputs);
-    s->stepping = mem_calloc(n, sizeof *s->stepping);
+    s->n_passes = pi_context_passes(s->context);
+    if (s->n_passes > o->n_slots) s->n_passes = o->n_slots;
+    s->passes = mem_calloc((size_t)s->n_passes, sizeof *s->passes);
+    bool made = s->passes != NULL;
+    for (int i = 0; i < s->n_passes && made; i++) {
+        s->passes[i].inputs = mem_calloc(n, sizeof *s->passes[i].inputs);
+        s->passes[i].slots = mem_calloc(n, sizeof *s->passes[i].slots);
+        made = s->passes[i].inputs && s->passes[i].slots;
+    }
     s->drafts = mem_calloc(n, sizeof *s->drafts);
-    s->prompts = mem_calloc(n, sizeof *s->prompts);
+    s->ready = mem_calloc(n, sizeof *s->ready);
     s->views = mem_calloc(n, sizeof *s->views);
     s->watched = mem_calloc(watched, sizeof *s->watched);
     s->watchers = mem_calloc(watched, sizeof *s->watchers);
@@ -799,8 +891,8 @@ static pi_status create_slots(scheduler *s, pi_error *err) {
     s->served = mem_calloc(n_accounts, sizeof *s->served);
     s->weights = mem_calloc(n_accounts, sizeof *s->weights);
     s->n_sequences = mem_calloc(n_accounts, sizeof *s->n_sequences);
-    if (!s->slots || !s->inputs || !s->stepping || !s->prompts || !s->drafts || !s->views ||
-        !s->watched || !s->watchers || !s->closed || !s->served || !s->weights || !s->n_sequences)
+    if (!made || !s->slots || !s->ready || !s->drafts || !s->views || !s->watched || !s->watchers ||
+        !s->closed || !s->served || !s->weights || !s->n_sequences)
         return error_nomem(err, watched * sizeof *s->watched, "slots");
     memcpy(s->weights, o->shares.weights, n_accounts * sizeof *s->weights);
     for (int32_t i = 0; i < o->n_slots; i++) {
@@ -874,9 +966,12 @@ void scheduler_destroy(scheduler *s) {
     prompt_store_free(s->store);
     mem_free(s->forced);
     mem_free(s->slots);
-    mem_free(s->inputs);
-    mem_free(s->stepping);
-    mem_free(s->prompts);
+    for (int i = 0; s->passes && i < s->n_passes; i++) {
+        mem_free(s->passes[i].inputs);
+        mem_free(s->passes[i].slots);
+    }
+    mem_free(s->passes);
+    mem_free(s->ready);
     mem_free(s->served);
     mem_free(s->weights);
     mem_free(s->n_sequences);

@@ -18,6 +18,10 @@
  * With a speculator, a step also has drafted tokens of the sequences that generate; each sequence
  * gets the accepted tokens of its draft, and one more.
  *
+ * If a model is on several machines, as many steps are under way as there are machines, and each
+ * has its share of the sequences: while one machine computes its layers for one step, the others
+ * compute theirs for other steps. A sequence is in one step at a time.
+ *
  * The scheduler polls the clients' sockets before each step to find clients that have left. */
 #ifndef SERVER_SCHEDULER_H
 #define SERVER_SCHEDULER_H

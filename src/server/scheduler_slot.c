@@ -71,6 +71,7 @@ bool slot_share(slot *slots, int n_slots, slot *t) {
         if (o == t) continue;
         const bool longer = may_share(o->tokens, o->n_tokens, q->prompt, q->n_prompt, longest);
         int32_t n = longer ? usable(o, q) : 0;
+        if (n >= longest && o->in_step) return false;
         if (n >= longest) {
             longest = n;
             from = o;
@@ -110,25 +111,26 @@ static int32_t draft_room(const slot *t, int32_t n_ctx, int32_t share) {
     return room < share ? (int32_t)room : share;
 }
 
-void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_ctx, int32_t rows,
-                 pi_draft *drafts) {
-    int32_t n = 0, n_decode = 0;
-    for (int i = 0; i < n_slots; i++) n_decode += slots[i].state == SLOT_DECODE;
-    for (int i = 0; i < n_slots; i++) {
-        slot *t = &slots[i];
+void slots_draft(slot *slots, slot *const *decoding, int n, pi_speculator *speculator,
+                 int32_t n_ctx, int32_t rows, pi_draft *drafts) {
+    int32_t n_drafts = 0;
+    for (int i = 0; i < n; i++) {
+        slot *t = decoding[i];
         t->n_draft = t->n_again = 0;
-        if (t->state != SLOT_DECODE || !t->drafting) continue;
-        int32_t room = draft_room(t, n_ctx, rows / n_decode);
+        if (!t->drafting) continue;
+        int32_t room = draft_room(t, n_ctx, rows / n);
         t->n_again = t->n_tokens - pi_session_length(t->session);
         memcpy(t->feed + SLOT_FEED - t->n_again, t->tokens + t->n_tokens - t->n_again,
                (size_t)t->n_again * sizeof *t->feed);
-        drafts[n++] = (pi_draft){
-            .text = i, .room = room, .n_again = t->n_again, .session = t->session};
+        drafts[n_drafts++] = (pi_draft){.text = (int32_t)(t - slots),
+                                        .room = room,
+                                        .n_again = t->n_again,
+                                        .session = t->session};
     }
-    if (n == 0) return;
-    pi_speculator_draft(speculator, drafts, n, n_decode - n,
+    if (n_drafts == 0) return;
+    pi_speculator_draft(speculator, drafts, n_drafts, n - n_drafts,
                         NULL); /* after an error the draft model drafts no more */
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < n_drafts; i++) {
         slot *t = &slots[drafts[i].text];
         t->n_draft = drafts[i].n;
         if (t->n_draft > 0)

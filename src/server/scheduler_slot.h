@@ -24,7 +24,9 @@ typedef struct slot {
     int32_t n_draft, n_again; /* number of draft tokens; number of tokens fed again */
     bool drafting;            /* the speculator knows the text by the slot's number */
     uint64_t order;           /* counter value at the last start or release */
-    int32_t piece;            /* new tokens of the slot in the running step */
+    int32_t piece;            /* new tokens of the slot in the step under way */
+    bool in_step;             /* a step is under way: nothing else may use the slot */
+    uint64_t stepped;         /* number of its last step */
 } slot;
 
 enum { SLOT_FEED = PI_DRAFT_MAX };
@@ -49,13 +51,14 @@ enum { SLOT_DRAFT_ROWS = 64 };
 /* Called before the first token of a sequence is sampled: starts drafting for its text, unless the
  * request disables drafts. */
 void slot_begin_drafts(slot *slots, slot *t, pi_speculator *speculator);
-/* Called before a step: sets the tokens that decoding slots feed before and after their last token.
- * Drafts have at most `rows` tokens in total. drafts: [n_slots] */
-void slots_draft(slot *slots, int n_slots, pi_speculator *speculator, int32_t n_ctx, int32_t rows,
-                 pi_draft *drafts);
+/* Called before a step: sets the tokens that its decoding slots [n] feed before and after their
+ * last token. Drafts have at most `rows` tokens in total. drafts: [n] */
+void slots_draft(slot *slots, slot *const *decoding, int n, pi_speculator *speculator,
+                 int32_t n_ctx, int32_t rows, pi_draft *drafts);
 
 /* Called before the next piece of t's prompt is read: copies the longest prefix that another slot
- * has. False: an earlier sequence is reading the common prefix; wait. */
+ * has. False: an earlier sequence is reading the common prefix, or the slot that has it is in a
+ * step; wait. */
 bool slot_share(slot *slots, int n_slots, slot *t);
 
 #endif

@@ -132,7 +132,8 @@ static void test_end_of_text(void **state) {
 }
 
 #define BENCH_RESULT                                                                               \
-    "test:s depth:i mode:s device:s tps:n tps_min:n tps_max:n tps_stddev:n bytes_per_token:n "     \
+    "test:s depth:i parallel:i mode:s device:s tps:n tps_min:n tps_max:n tps_stddev:n "            \
+    "bytes_per_token:n "                                                                           \
     "gbps:n read_gbps:n gather_gbps:n bandwidth_share:n floor_share:n ffn_density:n model:s "      \
     "drive_reads:n drive_bytes:n drive_gbps:n drive_share:n drive_busy:n cache_hits:n "            \
     "drive_ahead:n drive_in_vain:n "                                                               \
@@ -269,10 +270,10 @@ static void test_bench_formats(void **state) {
         if (rows == 3) break;
     }
     assert_int_equal(rows, 3);
-    assert_int_equal(commas[0], 29);
+    assert_int_equal(commas[0], 30);
     assert_true(commas[1] == commas[0] && commas[2] == commas[0]);
     assert_contains("out",
-                    "\n\"test model\",1,512,\"f16\",\"f16\",-1,\"pp4\",0,\"dense\",\"cpu\",");
+                    "\n\"test model\",1,512,\"f16\",\"f16\",-1,\"pp4\",0,1,\"dense\",\"cpu\",");
 }
 
 /* With a memory budget, each test reports the bytes that it read from the drive. */

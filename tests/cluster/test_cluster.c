@@ -186,6 +186,43 @@ static void test_tables(void **state) {
     assert_int_equal(sh_mpi("mpi 2 bench -q -t 1 -p 32 -n 4 -r 1 --mpi-split 3,1"), 0);
     assert_contains("out", "computing");
     assert_contains("out", "|     0-4 |"); /* of 6 layers */
+    assert_int_equal(sh_mpi("mpi 3 bench -q -t 1 -p 8 -n 4 -np 1,5 -r 1 --json"), 0);
+    assert_contains("out", "\"parallel\": 5");
+    assert_int_equal(sh_mpi("mpi 2 bench -q -t 1 -p 8 -n 4 -np 5 -r 1"), 0);
+    assert_contains("out", "| tg4 x5 ");
+}
+
+/* A rank per NUMA node: all its threads may use the cores of its node and no others, and its
+ * anonymous memory is there. A rank per core: one thread by default. With one node the first part
+ * shows only that the program changes no binding. */
+static void test_binding(void **state) {
+    (void)state;
+    /* clang-format off */
+    static const char look[] =
+        "for r in 0 1; do v=$(victim $r); "
+        "cpus=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/$v/task/*/status | sort -u); "
+        "grep -lx \"$cpus\" /sys/devices/system/node/node*/cpulist | "
+        "sed 's/.*node\\([0-9]*\\)\\/cpulist/\\1/' >>nodes; n=$(tail -1 nodes); "
+        "grep anon= /proc/$v/numa_maps | grep -o ' N[0-9]*=[0-9]*' | "
+        "awk -F'[N=]' -v n=\"$n\" '{ all += $3; if ($2 == n) here += $3 } "
+        "END { print (all > 100 && here >= 0.9 * all ? \"here\" : \"elsewhere\") }' >>where; "
+        "done; ";
+    if (sh("[ -r /proc/self/numa_maps ] && ls /sys/devices/system/node/node0/cpulist")) {
+        fprintf(stderr, "*** SKIPPED: binding: the kernel shows no NUMA nodes ***\n");
+        skip();
+    }
+    int status = sh_mpi(
+        "rm -f nodes where; "
+        "mpirun -n 2 --map-by numa:OVERSUBSCRIBE --bind-to numa:overload-allowed "
+        "$PI run -q --temp 0 --ignore-eos -p hello -n 1000000 -c 100000 >text & m=$!; "
+        "for i in $(seq 100); do [ -s text ] && break; sleep 0.1; done; %s kill -TERM $m; wait $m; "
+        "[ $(wc -l <nodes) = 2 ] && [ \"$(sort -u where)\" = here ]", look);
+    /* clang-format on */
+    if (status) fail_msg("nodes %s: %s", shell_read("nodes", NULL), shell_read("where", NULL));
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 2) return;
+    assert_int_equal(sh_mpi("timeout -k 5 60 mpirun -n 2 --map-by core --bind-to core $PI run -v "
+                            "--temp 0 -p hello -n 5 >many 2>log; grep -q '[^0-9]1 thread' log"),
+                     0);
 }
 
 /* ---- differences and failures ---------------------------------------------------------------- */
@@ -330,6 +367,42 @@ static void test_cut_network(void **state) {
     check_cut("4", "-f text -c 100000 -n 1", lost);
 }
 
+/* Two ranks in a network with 5 ms and 0.1 Gbit/s of slow_network.c: a round trip takes at least
+ * twice the latency, no stream is faster than the rate, and the text is that of one process. */
+static void test_slow_network(void **state) {
+    (void)state;
+    double round_trip = 0, gbit = 0;
+    if (geteuid() != 0 || sh("command -v ip && [ -c /dev/net/tun ]") != 0) {
+        fprintf(stderr, "*** SKIPPED: slow networks: they need root, iproute2 and TUN ***\n");
+        skip();
+    }
+    int status = sh_mpi(
+        "n=pi$$ a=10.96.$(($$ %% 250)) d=slow$(($$ %% 100000)); s=%s/slow_network; ip netns add "
+        "$n-1 "
+        "&& ip netns add $n-2 || exit 77; $s join 5 0.1 $n-1 $n-2 -$d >joined & j=$!; for i in "
+        "$(seq "
+        "50); do grep -q ready joined && break; sleep 0.1; done; for i in 1 2; do ip -n $n-$i addr "
+        "add $a.$i/24 dev slow0; ip -n $n-$i link set slow0 mtu 65520 up; ip -n $n-$i link set lo "
+        "up; done; ip addr add $a.254/24 dev $d; ip link set $d mtu 65520 up; ip netns exec $n-2 "
+        "$s "
+        "echo 7777 & e=$!; sleep 0.5; ip netns exec $n-1 $s probe $a.2 7777 >reached; "
+        "printf '#!/bin/sh\nh=$1\nshift\nexec ip netns exec %%s-${h##*.} sh -c \"$*\"\n' $n "
+        ">agent; "
+        "chmod +x agent; mpirun --mca plm_rsh_agent $PWD/agent --mca btl tcp,self "
+        "--mca btl_tcp_if_include $a.0/24 --mca oob_tcp_if_include $a.0/24 --bind-to none "
+        "--host $a.1:1,$a.2:1 -n 2 $PI " RUN "-n 20 >many; s=$?; kill $e $j; wait $e $j; ip netns "
+        "del $n-1; ip netns del $n-2; exit $s",
+        TEST_BINARY_DIR);
+    if (status == 77) {
+        fprintf(stderr, "*** SKIPPED: no network namespace can be made: slow networks ***\n");
+        skip();
+    }
+    if (status) fail_msg("status %d: %s", status, shell_read("err", NULL));
+    assert_int_equal(sscanf(shell_read("reached", NULL), "%lf %lf", &round_trip, &gbit), 2);
+    assert_true(round_trip >= 10 && gbit > 0 && gbit <= 0.1);
+    assert_int_equal(sh("$PI " RUN "-n 20 >one 2>/dev/null && cmp one many"), 0);
+}
+
 /* A disk that is full: limits of file sizes give the same error. */
 static void test_full_disk(void **state) {
     (void)state;
@@ -344,9 +417,9 @@ static void test_full_disk(void **state) {
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
-/* Starts a server on two ranks; $port is its port. */
-#define SERVE(size)                                                                                \
-    "rm -f log; mpirun --oversubscribe -n 2 $PI serve -t 1 " size " --port 0 --mpi-timeout 3 "     \
+/* Starts a server; $port is its port. */
+#define SERVE(ranks, size)                                                                         \
+    "rm -f log; mpirun --oversubscribe -n " ranks " $PI serve -t 1 " size " --port 0 "             \
     ">log 2>serve_err & m=$!; for i in $(seq 100); do grep -q listening log && break; sleep 0.1; " \
     "done; port=$(sed 's/.*://' log); "
 
@@ -354,6 +427,7 @@ static void test_server(void **state) {
     (void)state;
     if (sh("command -v curl") != 0) skip();
     int status = sh_mpi(SERVE(
+        "2",
         "-np 8 -c 2048") "p=; for i in $(seq 16); do (curl -s http://127.0.0.1:$port/completion -d "
                          "'{\"prompt\":\"Once upon a time\",\"n_predict\":16,\"temperature\":0}' "
                          ">answer$i) & p=\"$p $!\"; done; wait $p; kill -TERM $(victim 0); wait "
@@ -365,18 +439,60 @@ static void test_server(void **state) {
     assert_contains("texts", "     16 \"content\"");
 }
 
+/* The server on several ranks has a group of sequences in flight for each: the texts and
+ * probabilities of four clients are those of one process, and a forward pass has at most a rank's
+ * share of them. One prompt is read in several pieces meanwhile. */
+static void check_groups(int n_ranks, const char *options) {
+    /* clang-format off */
+    static const char clients[] =
+        "p=; for i in 1 2 3 4; do w=$(seq -s ' ' $((8 * i * i))); "
+        "(curl -s http://127.0.0.1:$port/completion -d "
+        "\"{\\\"prompt\\\":\\\"$i and $w\\\",\\\"n_predict\\\":50,\\\"ignore_eos\\\":true,"
+        "\\\"n_probs\\\":2,\\\"temperature\\\":0}\" >answer$i) & p=\"$p $!\"; done; wait $p; "
+        "curl -s http://127.0.0.1:$port/metrics | "
+        "sed -n 's/^powerinfer_busy_slots_per_decode //p' >busy; "
+        "kill -TERM $(victim 0); wait $m; s=$?; "
+        "for i in 1 2 3 4; do sed 's/\"stop\":true,.*//' answer$i; echo; done >answers; ";
+    int status = sh_mpi(SERVE("%d", "-np 4 -c 4096 --deterministic %s") "%s mv answers answers%d; "
+                        "exit $s", n_ranks, options, clients, n_ranks);
+    /* clang-format on */
+    if (status) fail_msg("%d ranks: status %d: %s", n_ranks, status, shell_read("serve_err", NULL));
+    const double busy = strtod(shell_read("busy", NULL), NULL);
+    if (!(busy > 0) || busy > (4 + n_ranks - 1) / n_ranks)
+        fail_msg("%d ranks: %g sequences in a forward pass", n_ranks, busy);
+}
+
+static void test_server_groups(void **state) {
+    (void)state;
+    if (sh("command -v curl") != 0) skip();
+    check_groups(1, ""); /* four answers with probabilities */
+    assert_int_equal(
+        sh("grep -c '^{\"index\":0,\"content\":\"..*completion_probabilities.*logprob' "
+           "answers1 | grep -qx 4"),
+        0);
+    for (int n = 2; n <= 3; n++) {
+        check_groups(n, "");
+        if (sh(n == 2 ? "cmp answers1 answers2" : "cmp answers1 answers3"))
+            fail_msg("%d ranks: other answers", n);
+    }
+    check_groups(2, "--spec ngram");
+    if (sh("cmp answers1 answers2")) fail_msg("2 ranks, drafts: other answers");
+}
+
 /* Answers that are under way end with 503 when a rank is lost, and the server ends. */
 static void test_server_loses(void **state) {
     (void)state;
     if (sh("command -v curl") != 0) skip();
-    int status = sh_mpi(SERVE(
-        "-np 1 -c 200000") "(curl -s -o answer -w '%%{http_code}' "
-                           "http://127.0.0.1:$port/completion -d "
-                           "'{\"prompt\":\"a\",\"ignore_eos\":true,"
-                           "\"n_predict\":100000,\"temperature\":0}' >code) & p=$!; sleep 0.5; "
-                           "kill -STOP $(victim 1); (sleep 40; kill -9 $m) & w=$!; wait $p; wait "
-                           "$m; s=$?; "
-                           "kill $w; exit $s");
+    int status = sh_mpi(
+        SERVE("2", "-np 1 -c 200000 --mpi-timeout 3") "(curl -s -o answer -w '%%{http_code}' "
+                                                      "http://127.0.0.1:$port/completion -d "
+                                                      "'{\"prompt\":\"a\",\"ignore_eos\":true,"
+                                                      "\"n_predict\":100000,\"temperature\":0}' "
+                                                      ">code) & p=$!; sleep 0.5; "
+                                                      "kill -STOP $(victim 1); (sleep 40; kill -9 "
+                                                      "$m) & w=$!; wait $p; wait "
+                                                      "$m; s=$?; "
+                                                      "kill $w; exit $s");
     assert_int_equal(status, 1);
     assert_string_equal(shell_read("code", NULL), "503");
     assert_contains("serve_err", "is lost: no answer for 3 seconds");
@@ -389,14 +505,15 @@ int main(int argc, char **argv) {
         return SHARED_SKIPPED;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commands),          cmocka_unit_test(test_device),
-        cmocka_unit_test(test_sessions),          cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_adapters),          cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_differences),       cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_loss_while_saving), cmocka_unit_test(test_cut_network),
-        cmocka_unit_test(test_full_disk),         cmocka_unit_test(test_server),
-        cmocka_unit_test(test_server_loses),      cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_commands),      cmocka_unit_test(test_device),
+        cmocka_unit_test(test_sessions),      cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_binding),       cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_versions),      cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_losses),        cmocka_unit_test(test_loss_while_saving),
+        cmocka_unit_test(test_cut_network),   cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_server),        cmocka_unit_test(test_slow_network),
+        cmocka_unit_test(test_server_groups), cmocka_unit_test(test_server_loses),
+        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_architectures),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

@@ -64,11 +64,18 @@ static void test_measured(void **state) {
     /* The head counts. */
     m.t[ROLE_OUTPUT].data = layers;
     m.t[ROLE_OUTPUT].n_bytes = 4 * LAYER_BYTES;
-    const place_rank equal[] = {{1e-6, UINT64_MAX}, {1e-6, UINT64_MAX}, {1e-6, UINT64_MAX}};
+    const place_rank equal[] = {
+        {1e-6, UINT64_MAX, 0}, {1e-6, UINT64_MAX, 0}, {1e-6, UINT64_MAX, 0}};
     place_ranks_solve(&m, equal, 3, end);
     assert_int_equal(end[0], 4);
     assert_int_equal(end[1], 12);
     assert_int_equal(end[2], LAYERS);
+    /* Rank 0 measured it: as long as one layer. */
+    const place_rank fast[] = {{1e-6, UINT64_MAX, LAYER_BYTES * 1e-6}, {1e-6, UINT64_MAX, 0}};
+    place_ranks_solve(&m, fast, 2, end);
+    assert_in_range(end[0], 9, 10);
+    assert_true(place_rank_seconds(&m, &fast[0], 0, 9) > 9.99e-3 &&
+                place_rank_seconds(&m, &fast[0], 0, 9) < 10.01e-3);
 }
 
 static void test_bytes(void **state) {

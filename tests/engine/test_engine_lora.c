@@ -15,6 +15,7 @@
 #include "bundled_file.h"
 #include "gguf_writer.h"
 #include "mem.h"
+#include "model.h"
 #include "os_file.h"
 #include "powerinfer_session.h"
 #include "rng.h"
@@ -193,6 +194,15 @@ static pi_status try_open(const pi_adapter *adapters, size_t n, pi_model **out) 
     return pi_model_open(MODEL_PATH, &options, out, &err);
 }
 
+/* As try_open, with adapters that contexts merge. */
+static pi_status try_by_context(const pi_adapter *adapters, size_t n, pi_model **out) {
+    pi_model_options options = pi_model_default_options();
+    options.adapters = adapters;
+    options.n_adapters = n;
+    options.adapters_by_context = true;
+    return pi_model_open(MODEL_PATH, &options, out, &err);
+}
+
 static run_model open_adapted(const pi_adapter *adapters, size_t n) {
     run_model r = {0};
     pi_context_options o = run_exact_options();
@@ -293,6 +303,58 @@ static void test_one_matrix(void **state) {
     run_tokens(&r, tokens, N_TOKENS, 0, got);
     assert_true(run_nmse(got, want, (int64_t)N_TOKENS * t.n_vocab) > 1e-5);
     run_close(&r);
+}
+
+/* Adapters that contexts merge give the bits of adapters that were merged when the model was
+ * opened. A part of the layers has only its own matrices merged, and the hash of all. */
+static void test_by_context(void **state) {
+    (void)state;
+    tiny_model t = tiny_default();
+    t.type = "q4_0";
+    t.n_layer = 3;
+    tiny_write(&t, MODEL_PATH);
+    write_adapter(&first, NULL, FIRST_PATH);
+    const pi_adapter a = {FIRST_PATH, 1};
+    pi_model *plain;
+    pi_model_info before, after;
+    ok(try_open(NULL, 0, &plain));
+    pi_model_get_info(plain, &before);
+    pi_model_close(plain);
+    run_random_tokens(9, t.n_vocab, tokens, N_TOKENS);
+    run_model r = open_adapted(&a, 1);
+    run_tokens(&r, tokens, N_TOKENS, 0, want);
+    run_close(&r);
+    const pi_context_options o = run_exact_options();
+    r = (run_model){.n_vocab = t.n_vocab};
+    ok(try_by_context(&a, 1, &r.model));
+    pi_model_get_info(r.model, &after);
+    assert_int_equal(after.weight_bytes, before.weight_bytes);
+    ok(pi_context_create(r.model, &o, &r.context, &err));
+    run_tokens(&r, tokens, N_TOKENS, 0, got);
+    assert_memory_equal(got, want, (size_t)(N_TOKENS * t.n_vocab) * sizeof *got);
+    run_close(&r);
+
+    const model_adapter inner = {FIRST_PATH, 1};
+    gguf_file *file;
+    model *whole, *all, *part;
+    ok(gguf_open(MODEL_PATH, NULL, &file, &err));
+    ok(model_open_adapted(file, &inner, 1, false, &whole, &err));
+    ok(model_open_part(whole, &inner, 1, 0, 3, &all, &err));
+    assert_int_equal(whole->adapters_hash, all->adapters_hash);
+    assert_int_equal(all->t[ROLE_OUTPUT].type, QUANT_F16);
+    for (int rank = 0; rank < 3; rank++) {
+        ok(model_open_part(whole, &inner, 1, rank, rank + 1, &part, &err));
+        assert_int_equal(part->adapters_hash, all->adapters_hash);
+        for (int i = 0; i < 3; i++)
+            for (int role = 0; role < ROLE_COUNT; role++)
+                assert_int_equal(part->layers[i].t[role].type,
+                                 (i == rank ? all : whole)->layers[i].t[role].type);
+        assert_int_equal(part->t[ROLE_OUTPUT].type, (rank == 0 ? all : whole)->t[ROLE_OUTPUT].type);
+        model_close(part);
+    }
+    assert_int_not_equal(whole->t[ROLE_OUTPUT].type, QUANT_F16);
+    model_close(all);
+    model_close(whole);
 }
 
 /* A session of the model without adapter is not valid for the model with it. */
@@ -629,18 +691,32 @@ static void test_no_memory(void **state) {
         if (status == PI_OK) {
             pi_model_close(m);
             assert_true(n > 10);
-            return;
+            break;
         }
+        assert_int_equal(status, PI_ERR_NOMEM);
+    }
+    for (int64_t n = 1;; n++) {
+        const pi_context_options o = run_exact_options();
+        pi_model *m = NULL;
+        pi_context *c = NULL;
+        mem_fail_at(n);
+        pi_status status = try_by_context(&a, 1, &m);
+        if (status == PI_OK) status = pi_context_create(m, &o, &c, &err);
+        mem_fail_at(0);
+        pi_context_destroy(c);
+        pi_model_close(m);
+        if (status == PI_OK) return;
         assert_int_equal(status, PI_ERR_NOMEM);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merging),   cmocka_unit_test(test_one_matrix),
-        cmocka_unit_test(test_sessions),  cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_sorted),    cmocka_unit_test(test_bad_order),
-        cmocka_unit_test(test_tied_head), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_merging),    cmocka_unit_test(test_one_matrix),
+        cmocka_unit_test(test_by_context), cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_errors),     cmocka_unit_test(test_sorted),
+        cmocka_unit_test(test_bad_order),  cmocka_unit_test(test_tied_head),
+        cmocka_unit_test(test_no_memory),
     };
     int failed = cmocka_run_group_tests_name("engine_lora", tests, NULL, NULL);
     static const char *const paths[] = {MODEL_PATH, MERGED_PATH, FIRST_PATH, SECOND_PATH};

@@ -113,7 +113,7 @@ bool sharp_open(const char *folder, const char *name, sharp_model *out) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
         sharpen(t, out->bytes + (t->data - out->bytes));
     }
-    pi_status status = model_open_adapted(file, NULL, 0, &out->m, &err);
+    pi_status status = model_open_adapted(file, NULL, 0, true, &out->m, &err);
     if (status == PI_ERR_UNSUPPORTED) {
         printf("not supported yet: %s\n", err.message);
         free(out->bytes);

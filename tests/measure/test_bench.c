@@ -28,7 +28,8 @@ enum { N_EMBD = 256, N_FF = 768, N_LAYER = 2, N_VOCAB = 512, N_KV = 128, N_GEN =
 
 static const double DENSITY = 0.1;
 
-static pi_bench_report *measure(pi_mode mode) {
+/* n_parallel: sequences, in addition to one alone; 0: only that one. */
+static pi_bench_report *measure(pi_mode mode, int n_parallel) {
     pi_error err = {0};
     pi_synth_options synth = pi_synth_default_options();
     synth.type = "q8_0";
@@ -45,11 +46,12 @@ static pi_bench_report *measure(pi_mode mode) {
     o.prompts[0] = 64;
     o.gens[0] = N_GEN;
     o.repetitions = 2;
+    if (n_parallel > 0) o.parallels[o.n_parallels++] = n_parallel;
     pi_bench_report *r = mem_calloc(1, sizeof *r);
     assert_non_null(r);
     if (pi_bench(m, &o, r, &err)) fail_msg("%s", err.message);
     pi_model_close(m);
-    assert_int_equal(r->n_results, 2);
+    assert_int_equal(r->n_results, 2 * o.n_parallels);
     assert_string_equal(r->results[0].test, "pp64");
     assert_string_equal(r->results[1].test, "tg24");
     return r;
@@ -93,7 +95,7 @@ static void check_shares(const pi_bench_report *r) {
 
 static void test_dense(void **state) {
     (void)state;
-    pi_bench_report *r = measure(PI_MODE_DENSE);
+    pi_bench_report *r = measure(PI_MODE_DENSE, 0);
     check_shares(r);
     const pi_bench_result *tg = &r->results[1];
     /* F16; on average half of the tokens are cached */
@@ -107,9 +109,25 @@ static void test_dense(void **state) {
     mem_free(r);
 }
 
+/* Weights are read once for a token of every sequence; rows of the embeddings and caches are not.
+ */
+static void test_parallel(void **state) {
+    (void)state;
+    enum { N = 3 };
+    pi_bench_report *r = measure(PI_MODE_DENSE, N);
+    const pi_bench_result *tg = &r->results[3];
+    assert_int_equal(r->results[1].parallel, 1);
+    assert_int_equal(tg->parallel, N);
+    assert_string_equal(tg->test, "tg24");
+    double kv = N_LAYER * 2 * N_KV * 2 * (N_GEN + 1) / 2.0, row = q8_bytes(1, N_EMBD);
+    expect_near(tg->bytes_per_token, (always_bytes() - row + N_LAYER * ffn_bytes()) / N + row + kv,
+                0.005);
+    mem_free(r);
+}
+
 static void test_exact(void **state) {
     (void)state;
-    pi_bench_report *r = measure(PI_MODE_EXACT);
+    pi_bench_report *r = measure(PI_MODE_EXACT, 0);
     check_shares(r);
     const pi_bench_result *tg = &r->results[1];
     assert_string_equal(tg->mode, "exact");
@@ -203,6 +221,7 @@ static void test_yardstick_limits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_parallel),
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_yardstick),
 #if !defined(_WIN32)

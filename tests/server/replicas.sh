@@ -63,14 +63,20 @@ END
     proxy=$!
 }
 front=
-for try in 18080 28080 38080 48080; do # the first free port
-    start_nginx $try
+for _ in 1 2 3; do # the port that the kernel gave to a server which has ended, unless it is taken meanwhile
+    start_replica 0
+    find_port 0
+    kill -9 $replica0
+    wait $replica0 || :
+    start_nginx "$port0"
     for _ in $(seq 50); do
-        curl -s -o out "http://127.0.0.1:$try/health" && front=$try && break
-        kill -0 $proxy 2>/dev/null || break
+        ! grep -q 'bind()' nginx.err error.log 2>/dev/null || break
+        curl -s -o out "http://127.0.0.1:$port0/health" && front=$port0 && break
         sleep 0.1
     done
     [ -z "$front" ] || break
+    kill $proxy 2>/dev/null || :
+    rm -f error.log
 done
 [ -n "$front" ] || { cat nginx.err; fail "nginx does not start"; }
 site=http://127.0.0.1:$front
