@@ -742,6 +742,7 @@ export interface BenchOptions {
     n_depths?: number;
     repetitions?: number;
     delay_seconds?: number;
+    tokens?: Numbers;
     model_path?: Text | null;
     trace?: Text | null;
     progress?: Progress;
@@ -770,6 +771,7 @@ export interface BenchResult {
     drive_share: number;
     drive_busy: number;
     cache_hits: number;
+    cache_misses: number;
     drive_ahead: number;
     drive_in_vain: number;
 }

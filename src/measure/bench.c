@@ -35,8 +35,10 @@ typedef struct bench {
     bandwidth *memory; /* NULL: no memory for its buffer */
     pi_model_info info;
     pi_bench_report *report;
-    int32_t *tokens; /* [n_tokens] random ids */
+    int32_t *random;       /* ids; NULL: the options have tokens */
+    const int32_t *tokens; /* [n_tokens] of the context depth, then of tests */
     int32_t n_tokens;
+    int32_t next;   /* with tokens of the options: where the next test begins */
     float *freq;    /* [n_ff] relative frequencies of a layer's neurons; NULL: unknown */
     double density; /* fraction of active neurons; 1: unknown */
     int n_tests, tests_done;
@@ -85,18 +87,26 @@ static pi_status feed(bench *b, const int32_t *tokens, int32_t n, pi_logits_want
     return pi_forward(b->context, &in, 1, err);
 }
 
+/* Tokens for n steps of a test. Tests continue in the text; at its end they begin again. */
+static const int32_t *take_tokens(bench *b, int32_t n) {
+    if (b->random) return b->tokens;
+    if (b->next > b->n_tokens - n) b->next = 0;
+    b->next += n;
+    return b->tokens + b->next - n;
+}
+
 /* Evaluates tokens [*at, n) of the test after its depth and advances *at; decode stops after `most`
  * seconds. */
-static pi_status run_slice(bench *b, const bench_test *t, int32_t n, double most, int32_t *at,
-                           double *seconds, pi_error *err) {
+static pi_status run_slice(bench *b, const bench_test *t, const int32_t *tokens, int32_t n,
+                           double most, int32_t *at, double *seconds, pi_error *err) {
     pi_status status = PI_OK;
     double start = clock_seconds();
     if (!t->generate) {
-        status = feed(b, b->tokens, n, PI_LOGITS_LAST, err);
+        status = feed(b, tokens, n, PI_LOGITS_LAST, err);
         *at = n;
     }
     do {
-        if (*at < n) status = feed(b, b->tokens + (*at)++, 1, PI_LOGITS_LAST, err);
+        if (*at < n) status = feed(b, tokens + (*at)++, 1, PI_LOGITS_LAST, err);
         *seconds = clock_seconds() - start;
     } while (*at < n && *seconds < most && status == PI_OK);
     return status;
@@ -115,7 +125,7 @@ static pi_status rewind_to(bench *b, int32_t depth, pi_error *err) {
 static pi_status run_once(bench *b, const bench_test *t, int32_t n, double *seconds,
                           pi_error *err) {
     int32_t at = 0;
-    pi_status status = run_slice(b, t, n, INFINITY, &at, seconds, err);
+    pi_status status = run_slice(b, t, take_tokens(b, n), n, INFINITY, &at, seconds, err);
     return status == PI_OK ? rewind_to(b, t->depth, err) : status;
 }
 
@@ -178,6 +188,7 @@ static pi_status fill_drive(const bench *b, const drive_use *before, double toke
     r->drive_ahead = (after.ahead - before->ahead) / tokens;
     r->drive_in_vain = (after.in_vain - before->in_vain) / tokens;
     r->cache_hits = hits + misses > 0 ? hits / (hits + misses) : 0;
+    r->cache_misses = misses / tokens;
     return status;
 }
 
@@ -195,13 +206,14 @@ static pi_status run_repetition(bench *b, const bench_test *t, bool sampled, rat
                                 repetition *out, pi_error *err) {
     double total = 0, streamed = 0, gathered = 0; /* seconds, bytes */
     double stream_time = 0, gather_time = 0;      /* time of memory for these bytes, times 1e9 */
+    const int32_t *tokens = take_tokens(b, t->n);
     *out = (repetition){.memory = *before};
     for (int32_t at = 0; at < t->n;) {
         pi_counters c0, c1;
         double seconds;
         pi_context_get_counters(b->context, &c0);
-        pi_status status = run_slice(b, t, t->n, sampled ? SLICE_SECONDS : INFINITY, &at, &seconds,
-                                     err);
+        pi_status status = run_slice(b, t, tokens, t->n, sampled ? SLICE_SECONDS : INFINITY, &at,
+                                     &seconds, err);
         if (status != PI_OK) return status;
         pi_context_get_counters(b->context, &c1);
         pi_counters done = difference(&c0, &c1);
@@ -319,6 +331,7 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
 static pi_status run_depth(bench *b, int32_t depth, pi_error *err) {
     pi_status status = pi_session_rewind(b->session, 0, err);
     if (status == PI_OK && depth > 0) status = feed(b, b->tokens, depth, PI_LOGITS_NONE, err);
+    b->next = depth;
     for (int i = 0; i < b->o->n_prompts && status == PI_OK; i++) {
         bench_test t = {.n = b->o->prompts[i], .depth = depth};
         status = run_test(b, &t, err);
@@ -444,6 +457,17 @@ static pi_status open_memory(bench *b, pi_error *err) {
     return status == PI_ERR_NOMEM ? PI_OK : status;
 }
 
+static pi_status make_random(bench *b, pi_error *err) {
+    rng r;
+    b->random = mem_calloc((size_t)b->n_tokens, sizeof *b->random);
+    if (!b->random) return error_nomem(err, (size_t)b->n_tokens * sizeof *b->random, "tokens");
+    rng_seed(&r, 1);
+    for (int32_t i = 0; i < b->n_tokens; i++)
+        b->random[i] = (int32_t)(rng_u64(&r) % (uint64_t)b->info.n_vocab);
+    b->tokens = b->random;
+    return PI_OK;
+}
+
 static pi_status set_up(bench *b, pi_error *err) {
     const pi_bench_options *o = b->o;
     pi_model_get_info(b->model, &b->info);
@@ -457,13 +481,13 @@ static pi_status set_up(bench *b, pi_error *err) {
     pi_status status = pi_context_create(b->model, &context, &b->context, err);
     if (status != PI_OK) return status;
     b->n_tokens = depth > n ? depth : n;
-    b->tokens = mem_calloc((size_t)b->n_tokens, sizeof *b->tokens);
-    if (!b->tokens) return error_nomem(err, (size_t)b->n_tokens * sizeof *b->tokens, "tokens");
-    rng r;
-    rng_seed(&r, 1);
-    for (int32_t i = 0; i < b->n_tokens; i++)
-        b->tokens[i] = (int32_t)(rng_u64(&r) % (uint64_t)b->info.n_vocab);
-    status = pi_session_create(b->context, depth + n, &b->session, err);
+    if (o->tokens && o->n_tokens < b->n_tokens)
+        return error_set(err, PI_ERR_ARG, "text of %d tokens: bench: a test needs %d",
+                         (int)o->n_tokens, (int)b->n_tokens);
+    b->tokens = o->tokens;
+    if (o->tokens) b->n_tokens = o->n_tokens;
+    status = o->tokens ? PI_OK : make_random(b, err);
+    if (status == PI_OK) status = pi_session_create(b->context, depth + n, &b->session, err);
     return status == PI_OK ? open_memory(b, err) : status;
 }
 
@@ -489,7 +513,7 @@ pi_status pi_bench(const pi_model *m, const pi_bench_options *options, pi_bench_
     bandwidth_free(b->memory);
     pi_session_destroy(b->session);
     pi_context_destroy(b->context);
-    mem_free(b->tokens);
+    mem_free(b->random);
     mem_free(b->freq);
     mem_free(b);
     return status;

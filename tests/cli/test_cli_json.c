@@ -269,10 +269,19 @@ static void test_bench_formats(void **state) {
         if (rows == 3) break;
     }
     assert_int_equal(rows, 3);
-    assert_int_equal(commas[0], 29);
+    assert_int_equal(commas[0], 30);
     assert_true(commas[1] == commas[0] && commas[2] == commas[0]);
     assert_contains("out",
                     "\n\"test model\",1,512,\"f16\",\"f16\",-1,\"pp4\",0,\"dense\",\"cpu\",");
+}
+
+static void test_bench_text(void **state) {
+    (void)state;
+    shell_write("text", "one two three", 13);
+    assert_int_equal(sh("$PI bench -m $M -p 2 -n 2 -r 1 -t 1 -q -f text"), 0);
+    assert_int_equal(sh("$PI bench -m $M -p 0 -n 900 -r 1 -t 1 -q -f text"), 1);
+    assert_contains("err", ": bench: a test needs 900");
+    assert_int_equal(sh("$PI bench -m $M -p 2 -n 2 -r 1 -t 1 -q -f no-text"), 1);
 }
 
 /* With a memory budget, each test reports the bytes that it read from the drive. */
@@ -414,6 +423,7 @@ int main(void) {
         cmocka_unit_test(test_bench_table),
         cmocka_unit_test(test_bench_combinations),
         cmocka_unit_test(test_bench_formats),
+        cmocka_unit_test(test_bench_text),
         cmocka_unit_test(test_bench_budget),
         cmocka_unit_test(test_bench_limits),
         cmocka_unit_test(test_inspect),
