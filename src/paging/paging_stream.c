@@ -103,6 +103,7 @@ void paging_stream_free(paging_stream *s) {
 /* ---- a ubatch -------------------------------------------------------------------------------- */
 
 void paging_begin(paging *g, bool many, const int32_t *tokens, int n_tokens, size_t lent) {
+    paging_follow_room(g);
     g->many = many;
     g->ubatch++;
     paging_tables_begin(g, tokens, n_tokens);

@@ -1,5 +1,6 @@
 /* linux_memory.c: mmap and its relatives. */
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -96,4 +97,9 @@ int os_shared_map(os_shared s, size_t offset, void *at, size_t n_bytes) {
     void *p = mmap(at, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)s,
                    (off_t)offset);
     return p == MAP_FAILED ? errno : 0;
+}
+
+int os_shared_discard(os_shared s, size_t offset, size_t n_bytes) {
+    const int how = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    return fallocate((int)s, how, (off_t)offset, (off_t)n_bytes) == 0 ? 0 : errno;
 }
