@@ -425,7 +425,11 @@ typedef struct pi_bench_options {
     int32_t parallels[PI_BENCH_MAX_LIST];
     int32_t n_parallels;
     int32_t repetitions;
-    int32_t delay_seconds;  /* before each test */
+    int32_t delay_seconds; /* before each test */
+    /* [n_tokens] to evaluate: the first ones fill the context, tests continue in the others and
+     * begin again at the end; NULL: the same random tokens in every test. */
+    const int32_t *tokens;
+    int32_t n_tokens;
     const char *model_path; /* of the model, for its neuron frequencies; NULL: uniform */
     const char *trace; /* path to write the timeline of one prefill ubatch (of the first length) and
                           of one decoded token to; NULL: none */
@@ -453,10 +457,11 @@ typedef struct pi_bench_result {
     double ffn_density; /* FFN bytes read / all FFN bytes */
     /* With a memory budget; 0 without one: */
     double drive_reads, drive_bytes; /* per token */
-    double drive_gbps;  /* of the drive for reads of this size, measured after the test */
-    double drive_share; /* drive_bytes * tps / 1e9 / drive_gbps */
-    double drive_busy;  /* share of the test's time in which the drive was reading */
-    double cache_hits;  /* share of the experts' matrices and neurons that were in the cache */
+    double drive_gbps;   /* of the drive for reads of this size, measured after the test */
+    double drive_share;  /* drive_bytes * tps / 1e9 / drive_gbps */
+    double drive_busy;   /* share of the test's time in which the drive was reading */
+    double cache_hits;   /* share of the experts' matrices and neurons that were in the cache */
+    double cache_misses; /* those that were not, per token */
     /* Experts' matrices and neurons per token: read before their layer selected any; those that the
      * layer then did not select. */
     double drive_ahead, drive_in_vain;

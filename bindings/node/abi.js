@@ -632,11 +632,13 @@ struct('pi_bench_options', {
     n_parallels: 'int32_t',
     repetitions: 'int32_t',
     delay_seconds: 'int32_t',
+    tokens: 'const int32_t *',
+    n_tokens: 'int32_t',
     model_path: 'const char *',
     trace: 'const char *',
     progress: 'pi_progress *',
     user: 'void *',
-});
+}, { tokens: 'n_tokens' });
 struct('pi_bench_result', {
     test: 'char[16]',
     depth: 'int32_t',
@@ -661,6 +663,7 @@ struct('pi_bench_result', {
     drive_share: 'double',
     drive_busy: 'double',
     cache_hits: 'double',
+    cache_misses: 'double',
     drive_ahead: 'double',
     drive_in_vain: 'double',
 });

@@ -747,6 +747,7 @@ export interface BenchOptions {
     n_parallels?: number;
     repetitions?: number;
     delay_seconds?: number;
+    tokens?: Numbers;
     model_path?: Text | null;
     trace?: Text | null;
     progress?: Progress;
@@ -776,6 +777,7 @@ export interface BenchResult {
     drive_share: number;
     drive_busy: number;
     cache_hits: number;
+    cache_misses: number;
     drive_ahead: number;
     drive_in_vain: number;
 }

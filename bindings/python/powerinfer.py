@@ -783,8 +783,10 @@ class pi_bench_options(_Struct):
     _fields_ = [("context", pi_context_options), ("prompts", c_int32 * 32), ("n_prompts", c_int32),
                 ("gens", c_int32 * 32), ("n_gens", c_int32), ("depths", c_int32 * 32),
                 ("n_depths", c_int32), ("parallels", c_int32 * 32), ("n_parallels", c_int32),
-                ("repetitions", c_int32), ("delay_seconds", c_int32), ("model_path", c_char_p),
-                ("trace", c_char_p), ("progress", pi_progress), ("user", c_void_p)]
+                ("repetitions", c_int32), ("delay_seconds", c_int32), ("tokens", POINTER(c_int32)),
+                ("n_tokens", c_int32), ("model_path", c_char_p), ("trace", c_char_p),
+                ("progress", pi_progress), ("user", c_void_p)]
+    _counts_ = {"tokens": "n_tokens"}
 
 
 class pi_bench_result(_Struct):
@@ -795,7 +797,8 @@ class pi_bench_result(_Struct):
                 ("gather_gbps", c_double), ("bandwidth_share", c_double), ("floor_share", c_double),
                 ("ffn_density", c_double), ("drive_reads", c_double), ("drive_bytes", c_double),
                 ("drive_gbps", c_double), ("drive_share", c_double), ("drive_busy", c_double),
-                ("cache_hits", c_double), ("drive_ahead", c_double), ("drive_in_vain", c_double)]
+                ("cache_hits", c_double), ("cache_misses", c_double), ("drive_ahead", c_double),
+                ("drive_in_vain", c_double)]
 
 
 class pi_bench_report(_Struct):
@@ -1438,6 +1441,7 @@ class BenchOptions(TypedDict, total=False):
     n_parallels: "int"
     repetitions: "int"
     delay_seconds: "int"
+    tokens: "Sequence[int]"
     model_path: "Text"
     trace: "Text"
     progress: "Progress"
@@ -1468,6 +1472,7 @@ class BenchResult:
     drive_share: "float"
     drive_busy: "float"
     cache_hits: "float"
+    cache_misses: "float"
     drive_ahead: "float"
     drive_in_vain: "float"
 

@@ -62,6 +62,7 @@ static const field fields[] = {
     RESULT(NUMBER, drive_share),
     RESULT(NUMBER, drive_busy),
     RESULT(NUMBER, cache_hits),
+    RESULT(NUMBER, cache_misses),
     RESULT(NUMBER, drive_ahead),
     RESULT(NUMBER, drive_in_vain),
     ROW(BOOL, in_cache),
@@ -298,7 +299,9 @@ static void print_memory(FILE *out, const bench_results *r) {
                 "busy %.0f%% of the time",
                 b->test, b->drive_reads, b->drive_bytes / 1e6, 100 * b->drive_share, b->drive_gbps,
                 100 * b->drive_busy);
-        if (b->cache_hits > 0) fprintf(out, "; cache hits %.1f%%", 100 * b->cache_hits);
+        if (b->cache_misses > 0)
+            fprintf(out, "; cache hits %.1f%%, %.1f misses per token", 100 * b->cache_hits,
+                    b->cache_misses);
         if (b->drive_ahead > 0)
             fprintf(out, "; %.1f read ahead, %.0f%% of them used", b->drive_ahead,
                     100 * (1 - b->drive_in_vain / b->drive_ahead));

@@ -4,6 +4,7 @@
 
 #include "bench_output.h"
 #include "cli.h"
+#include "cli_text.h"
 #include "cluster_start.h"
 #include "file.h"
 #include "mem.h"
@@ -20,9 +21,22 @@ static int32_t copy_list(const option_list *list, int32_t *out, bool drop_zeros)
     return n;
 }
 
+static pi_status read_tokens(const cli_options *o, const pi_model *model, int32_t **tokens,
+                             int32_t *n_tokens, pi_error *err) {
+    char *text = NULL;
+    size_t n_text, n = 0;
+    pi_status status = file_read_stream(o->file, CLI_TEXT_MAX, &text, &n_text, err);
+    if (status == PI_OK)
+        status = text_tokenize(model, text, n_text, PI_TOKENIZE_BOS, tokens, &n, err);
+    *n_tokens = (int32_t)n;
+    mem_free(text);
+    return status;
+}
+
 static pi_status measure(const cli_options *o, const pi_model *model, const char *path,
                          pi_bench_report *report, pi_error *err) {
     terminal_progress progress;
+    int32_t *tokens = NULL;
     pi_bench_options options = pi_bench_default_options();
     options.context = cli_context_options(o, 0);
     options.n_prompts = copy_list(&o->prompts, options.prompts, true);
@@ -35,9 +49,12 @@ static pi_status measure(const cli_options *o, const pi_model *model, const char
     options.model_path = path;
     options.progress = terminal_progress_step;
     options.user = &progress;
+    pi_status status = o->file ? read_tokens(o, model, &tokens, &options.n_tokens, err) : PI_OK;
+    options.tokens = tokens;
     terminal_progress_begin(&progress, o->quiet);
-    pi_status status = pi_bench(model, &options, report, err);
+    if (status == PI_OK) status = pi_bench(model, &options, report, err);
     terminal_progress_end(&progress);
+    mem_free(tokens);
     return status;
 }
 

@@ -255,6 +255,9 @@ const option option_table[] = {
         .help = "numbers of sequences that are computed at the same time"),
     ROW(INTEGER, COMMAND, COMMAND_BENCH, repetitions, NAMES("repetitions", "r"), .argument = "N",
         .standard = "5", RANGE(1, 10000), .llama = EVERYWHERE, .help = "repetitions of each test"),
+    ROW(TEXT, COMMAND, COMMAND_BENCH, file, NAMES("file", "f"), .argument = "FILE",
+        .help = "evaluate the tokens of this text, UTF-8, one part after the other (default: the "
+                "same random tokens in every test); - is standard input"),
     ROW(TEXT, COMMAND, COMMAND_BENCH, trace, NAMES("trace", NULL), .argument = "FILE",
         .help =
             "write a timeline of one prefill batch and one decoded token as Chrome trace events"),

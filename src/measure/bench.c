@@ -38,8 +38,10 @@ typedef struct bench {
     bandwidth *memory; /* NULL: no memory for its buffer */
     pi_model_info info;
     pi_bench_report *report;
-    int32_t *tokens; /* [n_tokens + n_sessions] random ids; sequence i begins at i after `depth` */
+    int32_t *random;       /* ids; NULL: the options have tokens */
+    const int32_t *tokens; /* [n_tokens] of the context depth, then of tests */
     int32_t n_tokens;
+    int32_t next;   /* with tokens of the options: where the next test begins */
     float *freq;    /* [n_ff] relative frequencies of a layer's neurons; NULL: unknown */
     double density; /* fraction of active neurons; 1: unknown */
     int n_tests, tests_done;
@@ -85,11 +87,20 @@ static int compare_repetitions(const void *a, const void *b) {
     return median_compare(&((const repetition *)a)->tps, &((const repetition *)b)->tps);
 }
 
-/* Sets n tokens from `at` on as the inputs of sequences [first, end). */
-static void set_inputs(bench *b, int32_t first, int32_t end, int32_t at, int32_t n) {
+/* Tokens for n steps of a test, for sequence i from the i-th one on. Tests continue in the text; at
+ * its end they begin again. */
+static const int32_t *take_tokens(bench *b, const bench_test *t, int32_t n) {
+    if (b->random) return b->tokens;
+    if (b->next > b->n_tokens - n - (t->parallel - 1)) b->next = 0;
+    b->next += n;
+    return b->tokens + b->next - n;
+}
+
+/* Sets n tokens as the inputs of sequences [first, end). */
+static void set_inputs(bench *b, int32_t first, int32_t end, const int32_t *tokens, int32_t n) {
     for (int32_t i = first; i < end; i++)
         b->inputs[i] = (pi_input){.session = b->sessions[i],
-                                  .tokens = b->tokens + at + i,
+                                  .tokens = tokens + i,
                                   .n_tokens = n,
                                   .logits = PI_LOGITS_LAST};
 }
@@ -97,15 +108,15 @@ static void set_inputs(bench *b, int32_t first, int32_t end, int32_t at, int32_t
 /* Evaluates tokens [*at, n) of the test after its depth and advances *at; decode stops after `most`
  * seconds. The sequences are decoded in as many groups as passes can be under way: a group's next
  * step begins when its last one has ended. */
-static pi_status run_slice(bench *b, const bench_test *t, int32_t n, double most, int32_t *at,
-                           double *seconds, pi_error *err) {
+static pi_status run_slice(bench *b, const bench_test *t, const int32_t *tokens, int32_t n,
+                           double most, int32_t *at, double *seconds, pi_error *err) {
     const int32_t passes = pi_context_passes(b->context);
     const int32_t n_groups = passes < t->parallel ? passes : t->parallel;
     int32_t under_way = 0;
     pi_status status = PI_OK;
     double start = clock_seconds();
     if (!t->generate) {
-        set_inputs(b, 0, t->parallel, *at, n);
+        set_inputs(b, 0, t->parallel, tokens, n);
         status = pi_forward(b->context, b->inputs, t->parallel, err);
         *at = n;
     }
@@ -113,7 +124,7 @@ static pi_status run_slice(bench *b, const bench_test *t, int32_t n, double most
         for (int32_t g = 0; g < n_groups && status == PI_OK; g++) {
             const int32_t first = g * t->parallel / n_groups,
                           end = (g + 1) * t->parallel / n_groups;
-            set_inputs(b, first, end, *at, 1);
+            set_inputs(b, first, end, tokens + *at, 1);
             status = pi_forward_begin(b->context, b->inputs + first, end - first, err);
             if (status == PI_OK && ++under_way == n_groups) {
                 status = pi_forward_end(b->context, err);
@@ -147,7 +158,8 @@ static pi_status rewind_to(bench *b, int32_t n, int32_t depth, pi_error *err) {
 static pi_status run_once(bench *b, const bench_test *t, int32_t n, double *seconds,
                           pi_error *err) {
     int32_t at = 0;
-    pi_status status = run_slice(b, t, n, INFINITY, &at, seconds, err);
+    const int32_t *tokens = take_tokens(b, t, n);
+    pi_status status = run_slice(b, t, tokens, n, INFINITY, &at, seconds, err);
     return status == PI_OK ? rewind_to(b, t->parallel, t->depth, err) : status;
 }
 
@@ -209,6 +221,7 @@ static pi_status fill_drive(const bench *b, const drive_use *before, double toke
     r->drive_busy = (after.busy - before->busy) / (after.now - before->now);
     r->drive_ahead = (after.ahead - before->ahead) / tokens;
     r->drive_in_vain = (after.in_vain - before->in_vain) / tokens;
+    r->cache_misses = misses / tokens;
     r->cache_hits = hits + misses > 0 ? hits / (hits + misses) : 0;
     return status;
 }
@@ -227,13 +240,14 @@ static pi_status run_repetition(bench *b, const bench_test *t, bool sampled, rat
                                 repetition *out, pi_error *err) {
     double total = 0, streamed = 0, gathered = 0; /* seconds, bytes */
     double stream_time = 0, gather_time = 0;      /* time of memory for these bytes, times 1e9 */
+    const int32_t *tokens = take_tokens(b, t, t->n);
     *out = (repetition){.memory = *before};
     for (int32_t at = 0; at < t->n;) {
         pi_counters c0, c1;
         double seconds;
         pi_context_get_counters(b->context, &c0);
-        pi_status status = run_slice(b, t, t->n, sampled ? SLICE_SECONDS : INFINITY, &at, &seconds,
-                                     err);
+        pi_status status = run_slice(b, t, tokens, t->n, sampled ? SLICE_SECONDS : INFINITY, &at,
+                                     &seconds, err);
         if (status != PI_OK) return status;
         pi_context_get_counters(b->context, &c1);
         pi_counters done = difference(&c0, &c1);
@@ -358,6 +372,7 @@ static pi_status run_depth(bench *b, int32_t depth, pi_error *err) {
     if (status == PI_OK && depth > 0) status = pi_forward(b->context, &in, 1, err);
     for (int32_t i = 1; i < b->n_sessions && depth > 0 && status == PI_OK; i++)
         status = pi_session_copy(b->sessions[i], b->sessions[0], depth, err);
+    b->next = depth;
     const pi_bench_options *o = b->o;
     for (int k = 0; k < o->n_parallels * (o->n_prompts + o->n_gens) && status == PI_OK; k++) {
         const int i = k % (o->n_prompts + o->n_gens);
@@ -491,6 +506,17 @@ static pi_status open_memory(bench *b, pi_error *err) {
     return status == PI_ERR_NOMEM ? PI_OK : status;
 }
 
+static pi_status make_random(bench *b, pi_error *err) {
+    rng r;
+    b->random = mem_calloc((size_t)b->n_tokens, sizeof *b->random);
+    if (!b->random) return error_nomem(err, (size_t)b->n_tokens * sizeof *b->random, "tokens");
+    rng_seed(&r, 1);
+    for (int32_t i = 0; i < b->n_tokens; i++)
+        b->random[i] = (int32_t)(rng_u64(&r) % (uint64_t)b->info.n_vocab);
+    b->tokens = b->random;
+    return PI_OK;
+}
+
 static pi_status set_up(bench *b, pi_error *err) {
     const pi_bench_options *o = b->o;
     pi_model_get_info(b->model, &b->info);
@@ -506,17 +532,17 @@ static pi_status set_up(bench *b, pi_error *err) {
     if (context.n_logits == 0 && b->n_sessions > 1) context.n_logits = b->n_sessions;
     pi_status status = pi_context_create(b->model, &context, &b->context, err);
     if (status != PI_OK) return status;
-    b->n_tokens = depth > n ? depth : n;
-    const size_t n_ids = (size_t)b->n_tokens + (size_t)b->n_sessions;
-    b->tokens = mem_calloc(n_ids, sizeof *b->tokens);
     b->sessions = mem_calloc((size_t)b->n_sessions, sizeof *b->sessions);
     b->inputs = mem_calloc((size_t)b->n_sessions, sizeof *b->inputs);
-    if (!b->tokens || !b->sessions || !b->inputs)
-        return error_nomem(err, n_ids * sizeof *b->tokens, "tokens");
-    rng r;
-    rng_seed(&r, 1);
-    for (size_t i = 0; i < n_ids; i++)
-        b->tokens[i] = (int32_t)(rng_u64(&r) % (uint64_t)b->info.n_vocab);
+    if (!b->sessions || !b->inputs)
+        return error_nomem(err, (size_t)b->n_sessions * sizeof *b->inputs, "sequences");
+    const int64_t needed = (depth > n ? depth : n) + (int64_t)b->n_sessions - 1;
+    if (o->tokens && o->n_tokens < needed)
+        return error_set(err, PI_ERR_ARG, "text of %d tokens: bench: a test needs %lld",
+                         (int)o->n_tokens, (long long)needed);
+    b->tokens = o->tokens;
+    b->n_tokens = o->tokens ? o->n_tokens : (int32_t)needed;
+    if (!o->tokens) status = make_random(b, err);
     for (int32_t i = 0; i < b->n_sessions && status == PI_OK; i++)
         status = pi_session_create(b->context, depth + n, &b->sessions[i], err);
     return status == PI_OK ? open_memory(b, err) : status;
@@ -546,7 +572,7 @@ pi_status pi_bench(const pi_model *m, const pi_bench_options *options, pi_bench_
     mem_free(b->sessions);
     mem_free(b->inputs);
     pi_context_destroy(b->context);
-    mem_free(b->tokens);
+    mem_free(b->random);
     mem_free(b->freq);
     mem_free(b);
     return status;

@@ -23,6 +23,7 @@
 
 #include "clock.h"
 #include "mem.h"
+#include "os_memory.h"
 #include "os_thread.h"
 #include "paging_impl.h"
 #include "pool.h"
@@ -70,8 +71,9 @@ typedef struct slot_class {
     size_t data_bytes; /* of a block */
     int64_t n_blocks;  /* blocks of experts on the CPU at a time */
     int least;         /* minimum slots */
+    int32_t most;      /* n_slots when enough memory is free */
     int32_t n_slots, n_free;
-    int32_t *owner; /* [n_slots] block; -1: none. The first n_free slots are empty, or their blocks
+    int32_t *owner; /* [most] block; -1: none. The first n_free slots are empty, or their blocks
                        were never used */
     uint8_t *memory;
 } slot_class;
@@ -223,7 +225,7 @@ void paging_experts_destroy(paging_experts *x) {
     if (!x) return;
     for (int i = 0; i < x->n_classes && x->classes; i++) {
         slot_class *size = &x->classes[i];
-        mem_unmap(size->memory, (size_t)size->n_slots * size->n_bytes);
+        mem_unmap(size->memory, (size_t)size->most * size->n_bytes);
         mem_free(size->owner);
     }
     os_mutex_destroy(&x->lock);
@@ -365,7 +367,7 @@ static void poll_drives(const paging *g) {
 static pi_status make_slots(slot_class *size, uint64_t room, pi_error *err) {
     int64_t n = (int64_t)(room / size->n_bytes);
     if (n > size->n_blocks) n = size->n_blocks;
-    size->n_slots = (int32_t)n;
+    size->most = size->n_slots = (int32_t)n;
     size->n_free = (int32_t)n;
     size->owner = mem_calloc((size_t)n, sizeof *size->owner);
     size->memory = mem_map((size_t)n * size->n_bytes);
@@ -689,6 +691,89 @@ const void *paging_held(const paging *g, int layer, const plan_matrix *m, int ex
     const expert_block *b = block_of(g->experts, layer, expert, kind_index(g->experts, layer, m));
     wait_block(g, b - g->experts->blocks);
     return rows_in_slot(g, layer, m, expert);
+}
+
+/* ---- less memory ----------------------------------------------------------------------------- */
+
+static bool have_all(const paging_experts *x) {
+    for (int i = 0; i < x->n_classes; i++)
+        if (x->classes[i].n_slots < x->classes[i].n_blocks) return false;
+    return true;
+}
+
+static uint64_t slots_bytes(const paging_experts *x) {
+    uint64_t n = 0;
+    for (int i = 0; i < x->n_classes; i++)
+        n += (uint64_t)x->classes[i].n_slots * x->classes[i].n_bytes;
+    return n;
+}
+
+/* Returns the number of slots that it gave up. A block that is being copied to the GPU keeps its
+ * slot. */
+static int32_t shrink_class(paging *g, slot_class *size, int32_t least) {
+    paging_experts *x = g->experts;
+    int32_t end = size->n_slots, n = end;
+    for (; n > least; n--) {
+        int32_t block = n > size->n_free ? size->owner[n - 1] : -1;
+        if (block >= 0 && x->blocks[block].held) break;
+        if (block < 0) continue;
+        wait_block(g, block);
+        x->blocks[block].slot = -1;
+    }
+    size->n_slots = n;
+    if (size->n_free > n) size->n_free = n;
+    if (n < end)
+        os_memory_forget(size->memory + (size_t)n * size->n_bytes,
+                         (size_t)(end - n) * size->n_bytes);
+    return end - n;
+}
+
+uint64_t paging_experts_shrink(paging *g, uint64_t n_bytes) {
+    paging_experts *x = g->experts;
+    uint64_t freed = 0, least = paging_experts_least(x), all = slots_bytes(x);
+    double part = all > least + n_bytes ? (double)n_bytes / (double)(all - least) : 1;
+    for (int i = 0; i < x->n_classes; i++) {
+        slot_class *size = &x->classes[i];
+        int32_t n = (int32_t)ceil(part * (size->n_slots - size->least));
+        freed += (uint64_t)shrink_class(g, size, size->n_slots - n) * size->n_bytes;
+    }
+    g->sizes.cache -= freed;
+    x->holds_all = have_all(x);
+    return freed;
+}
+
+/* Free slots come first: the first used slot moves to the end. */
+static bool add_slot(paging *g, slot_class *size) {
+    paging_experts *x = g->experts;
+    int32_t from = size->n_free, to = size->n_slots;
+    if (from < to) {
+        int32_t block = size->owner[from];
+        if (x->blocks[block].held) return false;
+        wait_block(g, block);
+        memcpy(size->memory + (size_t)to * size->n_bytes,
+               size->memory + (size_t)from * size->n_bytes, size->n_bytes);
+        size->owner[to] = block;
+        x->blocks[block].slot = to;
+    }
+    size->n_slots++;
+    size->n_free++;
+    return true;
+}
+
+uint64_t paging_experts_grow(paging *g, uint64_t n_bytes) {
+    paging_experts *x = g->experts;
+    uint64_t taken = 0, missing = 0;
+    for (int i = 0; i < x->n_classes; i++)
+        missing += (uint64_t)(x->classes[i].most - x->classes[i].n_slots) * x->classes[i].n_bytes;
+    double part = missing > n_bytes ? (double)n_bytes / (double)missing : 1;
+    for (int i = 0; i < x->n_classes; i++) {
+        slot_class *size = &x->classes[i];
+        int32_t n = (int32_t)(part * (size->most - size->n_slots));
+        for (; n > 0 && add_slot(g, size); n--) taken += size->n_bytes;
+    }
+    g->sizes.cache += taken;
+    x->holds_all = have_all(x);
+    return taken;
 }
 
 void paging_experts_end(paging *g, bool drop) {

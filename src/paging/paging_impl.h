@@ -92,7 +92,9 @@ struct paging {
     bool many;       /* the ubatch has many tokens */
     uint64_t ubatch; /* number of ubatches that have begun */
 
-    uint64_t lent; /* bytes for prefill's buffers */
+    uint64_t lent;       /* bytes for prefill's buffers */
+    uint64_t given_back; /* bytes of the caches that were released because memory ran out */
+    double next_look;    /* time at which free memory is looked at again */
 
     paging_experts *experts; /* NULL: none go through the cache */
     paging_neurons *neurons; /* NULL: there are no bundles */
@@ -108,6 +110,9 @@ drive_counts paging_drive_counts(const paging *g); /* of all parts */
 /* Fills the tables of steps of a stream from its units. */
 pi_status paging_index_steps(const paging *g, paging_stream *s, pi_error *err);
 void paging_stream_free(paging_stream *s); /* the tables only */
+
+/* paging_room.c. Between ubatches: caches shrink while little memory is free. */
+void paging_follow_room(paging *g);
 
 /* paging_rows.c. Returns the bytes that rows take. */
 size_t paging_tables_create(paging *g, const bool stays[PAGING_TABLES], int n_batch);
@@ -129,6 +134,9 @@ void paging_experts_advance(const paging *g); /* between steps */
 void paging_experts_end(paging *g, bool drop);
 bool paging_experts_prefetch(const paging *g, int layer);
 void paging_experts_count(const paging_experts *x, paging_counts *out);
+/* Between ubatches: give up about n_bytes of slots, or take them back. Return the bytes. */
+uint64_t paging_experts_shrink(paging *g, uint64_t n_bytes);
+uint64_t paging_experts_grow(paging *g, uint64_t n_bytes);
 
 /* paging_neurons.c: layers with bundles. Whether a step's matrices belong to such a layer. */
 bool paging_is_bundled(const paging *g, const plan_step *s);
@@ -148,5 +156,8 @@ void paging_neurons_advance(const paging *g); /* between steps */
 void paging_neurons_end(paging *g, bool drop);
 bool paging_neurons_prefetch(const paging *g, int layer);
 void paging_neurons_count(const paging_neurons *x, paging_counts *out);
+/* Between ubatches: give up about n_bytes of slots, or take them back. Return the bytes. */
+uint64_t paging_neurons_shrink(paging *g, uint64_t n_bytes);
+uint64_t paging_neurons_grow(paging *g, uint64_t n_bytes);
 
 #endif

@@ -1,26 +1,19 @@
 /* paging_neurons.c: layers whose neurons are bundles.
  *
- * Layers with bundles of equal size share an address range, which is a matrix
- * with a bundle per row:
+ * Layers with bundles of equal size (a class) share an address range, a matrix with a bundle per
+ * row. So a list of selected rows may name neurons and slots of the cache alike:
  *
  *   layer 0: hot prefix | others    layer 1: hot prefix | others    ... slots
  *
- * Hot prefixes have separate memory. The other neurons of the layers are mapped
- * alternately to two memory areas, the stages: for steps that need all neurons
- * (prefill, modes without a predictor) they are streamed into a stage while the
- * previous layer is computed, so that the step finds a whole matrix. Selected
- * neurons that are neither in the hot prefix nor in the cache are read into
- * slots. The list of selected rows gives the rows of these slots, so kernels
- * see no difference. The first slots use the memory of the stages, the next
- * ones that of the working buffers of prefill, so prefill empties these slots.
+ * Hot prefixes have separate memory. The others are mapped alternately to two areas, the stages:
+ * steps that need all neurons (prefill, modes without a predictor) stream them there while the
+ * previous layer is computed. The first slots are in the memory of the stages, the next ones in
+ * that of prefill's working buffers; prefill empties both.
  *
- * Every neuron, in memory or not, has a usage: its uses, halved every HALF_LIFE
- * ubatches. It starts at the value that corresponds to its calibration
- * frequency. A clock hand (Corbato 1968) moves round the slots and evicts the
- * next neuron whose usage is below a floor and that the current step does not
- * use. The floor adapts so that the hand passes about PASSED slots per
- * eviction: the passed slots keep neurons that are selected again. The other
- * slots hold neurons that were selected once. */
+ * Eviction: a clock (Corbato 1968). Every neuron has a usage, its uses halved every HALF_LIFE
+ * ubatches, which starts with its calibration frequency. The hand evicts the next neuron whose
+ * usage is below a floor. The floor adapts so that the hand passes about PASSED slots per eviction;
+ * these keep neurons that are selected again, the others those that were selected once. */
 #include <math.h>
 #include <string.h>
 
@@ -50,6 +43,7 @@ typedef struct neuron_layer {
     double useful;             /* useful fraction in earlier ubatches */
     int32_t *slot;             /* [n] slots of neurons outside the prefix; -1: none */
     float *usage;              /* [n] in units of paging_neurons.gain */
+    atomic_size_t refilling;   /* bytes of refill that have not arrived */
     bool picks;
 } neuron_layer;
 
@@ -71,7 +65,9 @@ typedef struct neuron_class {
     size_t reserved;                       /* bytes of addresses */
     os_shared memory;                      /* of the stages and slots */
     size_t stage;                          /* bytes */
+    size_t shared;                         /* bytes of `memory` */
     int64_t slot_row, n_slots, first_slot; /* slots before first_slot are always stages */
+    int64_t most_slots;                    /* n_slots when enough memory is free */
     int64_t lent_from, lent_to;            /* slots that working buffers use now */
     neuron_slot *slots;
     int64_t hand;
@@ -92,6 +88,7 @@ struct paging_neurons {
     size_t lent; /* bytes */
     uint8_t *lent_at;
     size_t borrowed; /* bytes in use */
+    bool refills;    /* slots are free again */
 
     os_mutex lock;
     uint64_t hits, misses, n_ahead, in_vain;
@@ -397,6 +394,8 @@ static pi_status map_class(paging *g, int size, uint64_t room, pi_error *err) {
     s->n_slots = (int64_t)(shared / s->stride);
     s->first_slot = s->needs_all ? (int64_t)((2 * s->stage + s->stride - 1) / s->stride) : 0;
     if (!s->picks) s->n_slots = 0;
+    s->most_slots = s->n_slots;
+    s->shared = shared;
     s->hand = s->first_slot;
     size_t lent_begin = (size_t)s->n_rows * s->stride + to_units(shared);
     s->lent_from = s->lent_to = (int64_t)(2 * s->stage / s->stride);
@@ -741,6 +740,7 @@ int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *ma
     int round = 0;
     while (atomic_load_explicit(&x->ready[part], memory_order_acquire) != step_of(g, layer))
         pool_wait(&round);
+    drive_wait(g->drives[l->part], &l->refilling);
     drive_wait(g->drives[l->part], &x->ahead[part]);
     drive_wait(g->drives[l->part], &x->left[part]);
     memcpy(rows, x->rows + first, (size_t)x->n_rows[part] * sizeof *rows);
@@ -810,6 +810,7 @@ static void lend(paging_neurons *x, size_t lent) {
     if (lent > 0) s->lent_to = (int64_t)((begin + x->borrowed + s->stride - 1) / s->stride);
     if (s->lent_to > s->n_slots) s->lent_to = s->n_slots;
     s->hand = next_slot(s, s->hand - 1);
+    x->refills = x->refills || x->borrowed < before;
     if (x->borrowed <= before) return;
     empty_slots(x, s, s->lent_from, s->lent_to);
     drop_view(slots + begin + before, x->borrowed - before);
@@ -819,15 +820,56 @@ void *paging_neurons_lent(const paging_neurons *x) {
     return x->lent_at;
 }
 
+static int64_t count_free(const neuron_class *s) {
+    int64_t n = 0;
+    for (int64_t i = s->first_slot; i < s->n_slots; i++)
+        n += s->slots[i].layer < 0 && !(i >= s->lent_from && i < s->lent_to);
+    return n;
+}
+
+/* Neurons of a class that are not in memory and have at least this usage. */
+static int64_t count_missing(const paging_neurons *x, int size, float usage) {
+    int64_t n = 0;
+    for (int i = 0; i < x->n_layer; i++) {
+        const neuron_layer *l = &x->layers[i];
+        for (int64_t k = l->n_hot; l->picks && l->size == size && k < l->n; k++)
+            n += l->slot[k] < 0 && l->usage[k] >= usage;
+    }
+    return n;
+}
+
+/* Reads the most used neurons, and only neurons that the cache keeps, into slots that prefill has
+ * left empty: otherwise the next tokens would read them one by one. */
+static void refill(paging *g) {
+    paging_neurons *x = g->neurons;
+    for (int size = 0; size < x->n_classes; size++) {
+        const neuron_class *s = &x->classes[size];
+        int64_t n_free = count_free(s);
+        float least = s->floor;
+        if (n_free == 0) continue;
+        while (count_missing(x, size, least) > n_free) least *= 1.25f;
+        for (int i = 0; i < x->n_layer; i++) {
+            neuron_layer *l = &x->layers[i];
+            fetch_list f = {g, i, &l->refilling, x->requests, 0, -1};
+            for (int64_t k = l->n_hot; l->picks && l->size == size && k < l->n; k++)
+                if (l->slot[k] < 0 && l->usage[k] >= least) (void)fetch_next(&f, (int32_t)k);
+            submit_list(&f);
+        }
+    }
+    x->refills = false;
+}
+
 void paging_neurons_begin(paging *g, size_t lent) {
     paging_neurons *x = g->neurons;
     lend(x, lent);
     for (int i = 0; i < x->n_layer && !g->many; i++) judge(g, &x->layers[i], i);
     if (!g->many) {
+        if (x->refills) refill(g);
         x->gain *= exp2f(1.0f / HALF_LIFE);
         if (x->gain > most_gain) rescale(x);
         return;
     }
+    x->refills = true;
     for (int i = 0; i < x->n_classes; i++) {
         neuron_class *s = &x->classes[i];
         empty_slots(x, s, s->first_slot, (int64_t)((2 * s->stage + s->stride - 1) / s->stride));
@@ -847,6 +889,57 @@ void paging_neurons_end(paging *g, bool drop) {
     int layer = atomic_exchange_explicit(&x->ahead_layer, -1, memory_order_relaxed);
     for (int i = 0; i < PLAN_FFN_MAX_PARTS && layer >= 0; i++) /* the ubatch was cancelled */
         drive_wait(g->drives[x->layers[layer].part], &x->ahead[i]);
+    for (int i = 0; i < x->n_layer; i++)
+        if (x->layers[i].from) drive_wait(g->drives[x->layers[i].part], &x->layers[i].refilling);
     for (int i = 0; i < x->n_classes && drop; i++)
         empty_slots(x, &x->classes[i], 0, x->classes[i].n_slots);
+}
+
+/* ---- less memory ----------------------------------------------------------------------------- */
+
+/* Bytes of the first n slots, in whole pages. */
+static size_t slot_bytes(const neuron_class *s, int64_t n) {
+    size_t bytes = to_units((size_t)n * s->stride);
+    return n == s->most_slots || bytes > s->shared ? s->shared : bytes;
+}
+
+/* Slots of the stages, of lent memory and of one layer. */
+static int64_t least_slots(const paging_neurons *x, const neuron_class *s) {
+    size_t bytes = (size_t)stages_of(s) * s->stage + lent_of(x, s);
+    int64_t n = (int64_t)((bytes + s->stride - 1) / s->stride);
+    return n < s->n_slots ? n : s->n_slots;
+}
+
+uint64_t paging_neurons_shrink(paging *g, uint64_t n_bytes) {
+    paging_neurons *x = g->neurons;
+    uint64_t freed = 0;
+    for (int i = 0; i < x->n_classes && freed < n_bytes; i++) {
+        neuron_class *s = &x->classes[i];
+        int64_t n = s->n_slots - (int64_t)((n_bytes - freed) / s->stride) - 1;
+        if (n < least_slots(x, s)) n = least_slots(x, s);
+        size_t from = slot_bytes(s, n), end = slot_bytes(s, s->n_slots);
+        if (from == end || os_shared_discard(s->memory, from, end - from) != 0) continue;
+        empty_slots(x, s, n, s->n_slots);
+        s->n_slots = n;
+        s->hand = next_slot(s, s->hand - 1);
+        freed += end - from;
+    }
+    g->sizes.cache -= freed;
+    return freed;
+}
+
+uint64_t paging_neurons_grow(paging *g, uint64_t n_bytes) {
+    paging_neurons *x = g->neurons;
+    uint64_t taken = 0;
+    for (int i = 0; i < x->n_classes && taken < n_bytes; i++) {
+        neuron_class *s = &x->classes[i];
+        int64_t before = s->n_slots, n = before + (int64_t)((n_bytes - taken) / s->stride);
+        if (n > s->most_slots) n = s->most_slots;
+        if (n == before) continue;
+        taken += slot_bytes(s, n) - slot_bytes(s, before);
+        s->n_slots = n;
+        s->hand = next_slot(s, before - 1); /* empty slots are used first */
+    }
+    g->sizes.cache += taken;
+    return taken;
 }

@@ -104,6 +104,7 @@ void paging_stream_free(paging_stream *s) {
 
 void paging_begin(paging *g, bool many, const int32_t *tokens, const int32_t *ngrams, int n_tokens,
                   size_t lent) {
+    paging_follow_room(g);
     g->many = many;
     g->ubatch++;
     paging_tables_begin(g, tokens, ngrams, n_tokens);

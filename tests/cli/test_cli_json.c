@@ -136,7 +136,7 @@ static void test_end_of_text(void **state) {
     "bytes_per_token:n "                                                                           \
     "gbps:n read_gbps:n gather_gbps:n bandwidth_share:n floor_share:n ffn_density:n model:s "      \
     "drive_reads:n drive_bytes:n drive_gbps:n drive_share:n drive_busy:n cache_hits:n "            \
-    "drive_ahead:n drive_in_vain:n "                                                               \
+    "cache_misses:n drive_ahead:n drive_in_vain:n "                                                \
     "threads:i n_batch:i cache_type_k:s cache_type_v:s gpu_layers:i in_cache:b"
 
 /* Standard deviation of one repetition, or of two: |a - b| / sqrt 2. */
@@ -274,6 +274,15 @@ static void test_bench_formats(void **state) {
     assert_true(commas[1] == commas[0] && commas[2] == commas[0]);
     assert_contains("out",
                     "\n\"test model\",1,512,\"f16\",\"f16\",-1,\"pp4\",0,1,\"dense\",\"cpu\",");
+}
+
+static void test_bench_text(void **state) {
+    (void)state;
+    shell_write("text", "one two three", 13);
+    assert_int_equal(sh("$PI bench -m $M -p 2 -n 2 -r 1 -t 1 -q -f text"), 0);
+    assert_int_equal(sh("$PI bench -m $M -p 0 -n 900 -r 1 -t 1 -q -f text"), 2);
+    assert_contains("err", ": bench: a test needs 900");
+    assert_int_equal(sh("$PI bench -m $M -p 2 -n 2 -r 1 -t 1 -q -f no-text"), 1);
 }
 
 /* With a memory budget, each test reports the bytes that it read from the drive. */
@@ -418,6 +427,7 @@ int main(void) {
         cmocka_unit_test(test_bench_table),
         cmocka_unit_test(test_bench_combinations),
         cmocka_unit_test(test_bench_formats),
+        cmocka_unit_test(test_bench_text),
         cmocka_unit_test(test_bench_budget),
 #if !defined(_WIN32)
         cmocka_unit_test(test_bench_limits),

@@ -140,6 +140,37 @@ static void test_exact(void **state) {
     mem_free(r);
 }
 
+/* Tests take the next tokens of the text: an id out of range is an error where it is used. */
+static void test_text(void **state) {
+    (void)state;
+    enum { GENS = 4, MOST = 5 * GENS };
+    int32_t text[MOST];
+    pi_bench_report *r = mem_calloc(1, sizeof *r);
+    pi_bench_options o = pi_bench_default_options();
+    pi_model *m;
+    assert_non_null(r);
+    mem_free(measure(PI_MODE_DENSE, 0)); /* writes the model */
+    assert_int_equal(pi_model_open(MODEL_PATH, NULL, &m, NULL), PI_OK);
+    o.context.n_threads = 1;
+    o.n_prompts = 0;
+    o.gens[0] = GENS;
+    o.repetitions = 2;
+    o.tokens = text;
+    o.n_tokens = MOST;
+    for (int k = 0; k < 2; k++) { /* one or two warm-ups, two repetitions */
+        int bad = k ? 4 * GENS : 3 * GENS - 1;
+        for (int i = 0; i < MOST; i++) text[i] = i == bad ? N_VOCAB : i;
+        assert_int_equal(pi_bench(m, &o, r, NULL) == PI_OK, k);
+    }
+    for (int i = 0; i < MOST; i++) text[i] = i < GENS ? i : N_VOCAB;
+    o.n_tokens = GENS; /* the text begins again */
+    assert_int_equal(pi_bench(m, &o, r, NULL), PI_OK);
+    o.n_tokens = GENS - 1;
+    assert_int_equal(pi_bench(m, &o, r, NULL), PI_ERR_ARG);
+    pi_model_close(m);
+    mem_free(r);
+}
+
 /* Returns the resident bytes of this process. */
 static uint64_t resident(void) {
 #if defined(_WIN32)
@@ -223,6 +254,7 @@ int main(void) {
         cmocka_unit_test(test_dense),
         cmocka_unit_test(test_parallel),
         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_text),
         cmocka_unit_test(test_yardstick),
 #if !defined(_WIN32)
         cmocka_unit_test(test_yardstick_limits),

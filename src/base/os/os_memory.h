@@ -48,5 +48,8 @@ void os_shared_close(os_shared s);          /* its mappings stay */
 /* Maps bytes [offset, offset + n_bytes) at `at`, a part of a range of os_memory_reserve. offset is
  * a multiple of os_shared_unit, n_bytes of the page size. Returns 0 or an error number. */
 int os_shared_map(os_shared s, size_t offset, void *at, size_t n_bytes);
+/* Returns whole pages to the system; they read as zeros afterwards. Returns 0 or an error number:
+ * ENOTSUP on Windows and Darwin. */
+int os_shared_discard(os_shared s, size_t offset, size_t n_bytes);
 
 #endif

@@ -41,3 +41,11 @@ os_shared os_shared_create(size_t n_bytes) {
     if (fd >= 0) close(fd);
     return OS_SHARED_NONE;
 }
+
+/* Only files can have holes here. */
+int os_shared_discard(os_shared s, size_t offset, size_t n_bytes) {
+    (void)s;
+    (void)offset;
+    (void)n_bytes;
+    return ENOTSUP;
+}

@@ -1,4 +1,6 @@
 /* linux_memory.c: huge pages, and shared memory without a name. */
+#include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -41,4 +43,9 @@ os_shared os_shared_create(size_t n_bytes) {
     if (fd >= 0 && ftruncate(fd, (off_t)n_bytes) == 0) return fd;
     if (fd >= 0) close(fd);
     return OS_SHARED_NONE;
+}
+
+int os_shared_discard(os_shared s, size_t offset, size_t n_bytes) {
+    const int how = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    return fallocate((int)s, how, (off_t)offset, (off_t)n_bytes) == 0 ? 0 : errno;
 }

@@ -145,3 +145,10 @@ int os_shared_map(os_shared s, size_t offset, void *at, size_t n_bytes) {
                                           (DWORD)((uint64_t)offset >> 32), (DWORD)offset, n_bytes,
                                           at) != NULL);
 }
+
+int os_shared_discard(os_shared s, size_t offset, size_t n_bytes) {
+    (void)s;
+    (void)offset;
+    (void)n_bytes;
+    return ENOTSUP;
+}
