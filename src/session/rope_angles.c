@@ -34,7 +34,7 @@ static bool stands_still(const model *m, int pair) {
     return m->arch->axes == AXES_INTERLEAVED ? at >= 3 * s[at % 3] : at >= s[0] + s[1] + s[2];
 }
 
-/* divisors: [n_rot/2] or NULL. all: pairs of the fourth axis turn too. */
+/* divisors: [n_rot/2] or NULL. all: also rotate the pairs of the fourth axis. */
 static void fill_scaled(const model *m, double base, const float *divisors, bool all,
                         float *inv_freq) {
     const model_hparams *hp = &m->hp;

@@ -1,5 +1,5 @@
 /* vulkan_books.c: the code books of the IQ formats, which shaders read from device memory: the
- * largest has 2,048 points, too many for the constants of a shader. */
+ * largest has 2,048 points, more than the constants of a shader can hold. */
 #include <assert.h>
 #include <stddef.h>
 
