@@ -7,8 +7,7 @@
  * the others up to GPU_MAX_BATCH.
  *
  * Selected neurons are bitmaps, uint32 [n_cols][n_words] with n_words = (n + 31) / 32: bit i % 32
- * of word i / 32 of column c. A neuron is zero in every column that did not select it, even when
- * another column did.
+ * of word i / 32 of column c. A neuron is zero in every column that did not select it.
  *
  * Kernels read values that change from token to token (token, position, cache, epoch, list lengths)
  * from device memory, so that a recorded program can be replayed; the rest is fixed when an
@@ -322,9 +321,8 @@ typedef struct gpu_latent_store {
     float *out; /* [n_cols][ld_out]: heads of kv.head_dim; writes their first n_rot elements */
 } gpu_latent_store;
 
-/* Compressed keys: a row of the cache for `ratio` positions. A key is the mean of its positions' x,
- * normed and rotated by its first position; it is stored in row p / ratio of the cache when it is
- * complete, and its mean replaces the column's x. A session's columns come in order. */
+/* Compressed keys: the mean of `ratio` positions' x, normed and rotated by the first position. When
+ * complete it goes to row p / ratio of the cache, and the mean replaces the column's x. */
 typedef struct gpu_compress {
     float *x; /* [n_cols][ldx] */
     int64_t ldx;
@@ -335,8 +333,8 @@ typedef struct gpu_compress {
     int32_t ratio, dim, n_rot, rot_at, n_cols;
     bool neox;
     int64_t at; /* in a state: [3][dim]: unused, positions of the incomplete key, sum of their x */
-    const gpu_column *cols;
-    gpu_kv_layout kv; /* the rows: k_offset, k_row, type_k, k_hadamard */
+    const gpu_column *cols; /* those of a session in order */
+    gpu_kv_layout kv;       /* the rows: k_offset, k_row, type_k, k_hadamard */
 } gpu_compress;
 
 /* Sparse attention: a column at position p attends to `top` of its p / size + 1 blocks of
@@ -663,10 +661,10 @@ typedef struct gpu_hyper {
 
 /* Gated hyper-connections: x = mean over k of y_k * sigmoid(gate_k), vectors as in gpu_hyper. */
 typedef struct gpu_hyper_mean {
-    const float *y, *gate; /* [n_cols][ldy, ldg] */
+    const float *y, *gate;
     int64_t ldy, ldg, ldx, n;
     int32_t n_stream, n_cols;
-    float *x; /* [n_cols][ldx] */
+    float *x;
 } gpu_hyper_mean;
 
 /* Attention over earlier residuals. Streams are contiguous vectors of n elements per column; with

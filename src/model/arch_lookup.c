@@ -114,12 +114,34 @@ static int64_t recurrent_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_ssm_group * s->n_state;
     case DIM_FIVE:
         return 5;
+    default:
+        return 1;
+    }
+}
+
+/* Of residual streams and of embeddings of n-grams. */
+static int64_t stream_dim_size(arch_dim dim, const arch_sizes *s) {
+    switch (dim) {
+    case DIM_STREAMS:
+        return s->n_stream;
+    case DIM_2STREAMS:
+        return 2 * s->n_stream;
+    case DIM_STREAM_EMBD:
+        return s->n_stream * s->n_embd;
+    case DIM_HYPER:
+        return (2 + s->n_stream) * s->n_stream;
+    case DIM_HYPER_RANK:
+        return s->n_hyper_rank;
+    case DIM_STREAMS_1:
+        return s->n_stream - 1;
+    case DIM_STREAMS_2:
+        return s->n_stream * s->n_stream;
     case DIM_NGRAM_EMBD:
         return s->n_embd_ngram;
     case DIM_NGRAM_TAPS:
         return s->n_ngram_taps;
     default:
-        return 1;
+        return recurrent_dim_size(dim, s);
     }
 }
 
@@ -201,18 +223,10 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return 0; /* from the file */
     case DIM_2Q:
         return 2 * s->n_head * s->head_dim;
-    case DIM_STREAMS:
-        return s->n_stream;
-    case DIM_2STREAMS:
-        return 2 * s->n_stream;
-    case DIM_STREAM_EMBD:
-        return s->n_stream * s->n_embd;
     case DIM_TWO:
         return 2;
     case DIM_THREE:
         return 3;
-    case DIM_HYPER:
-        return (2 + s->n_stream) * s->n_stream;
     case DIM_COMPRESS:
         return s->n_parts * s->head_dim;
     case DIM_INDEX_COMPRESS:
@@ -229,12 +243,6 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
         return s->n_out_group * s->n_out_rank;
     case DIM_EXPERTS_USED:
         return s->n_expert_used;
-    case DIM_HYPER_RANK:
-        return s->n_hyper_rank;
-    case DIM_STREAMS_1:
-        return s->n_stream - 1;
-    case DIM_STREAMS_2:
-        return s->n_stream * s->n_stream;
     case DIM_LAUREL:
         return s->n_laurel;
     case DIM_LAYER_EMBD:
@@ -242,7 +250,7 @@ int64_t arch_dim_size(arch_dim dim, const arch_sizes *s) {
     case DIM_LAYER_EMBDS:
         return s->n_layer * s->n_embd_layer;
     default:
-        return recurrent_dim_size(dim, s);
+        return stream_dim_size(dim, s);
     }
 }
 

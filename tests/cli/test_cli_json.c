@@ -270,7 +270,7 @@ static void test_bench_formats(void **state) {
         if (rows == 3) break;
     }
     assert_int_equal(rows, 3);
-    assert_int_equal(commas[0], 30);
+    assert_int_equal(commas[0], 31);
     assert_true(commas[1] == commas[0] && commas[2] == commas[0]);
     assert_contains("out",
                     "\n\"test model\",1,512,\"f16\",\"f16\",-1,\"pp4\",0,1,\"dense\",\"cpu\",");

@@ -109,7 +109,7 @@ const tests = {
     },
 
     async 'neurons: drawn while tokens come, and only asked for when shown'() {
-        const page = await open();
+        const page = await open({ allowed: [/willReadFrequently/] }); // this test reads the canvas
         const [request] = await Promise.all([page.waitForRequest('**/v1/chat/completions'), send(page, 'Hello')]);
         assert.equal(JSON.parse(request.postData()).neurons, true);
         await page.waitForSelector('#canvas:visible');
