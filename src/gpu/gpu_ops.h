@@ -323,8 +323,8 @@ typedef struct gpu_latent_store {
 } gpu_latent_store;
 
 /* Compressed keys: a row of the cache for `ratio` positions. A key is the mean of its positions' x,
- * normed and rotated by its first position; it is stored in row p / ratio of the cache when it is
- * complete, and its mean replaces the column's x. A session's columns come in order. */
+ * normed and rotated by its first position. A complete key is stored in row p / ratio of the cache,
+ * and its mean replaces the column's x. Columns of a session come in order. */
 typedef struct gpu_compress {
     float *x; /* [n_cols][ldx] */
     int64_t ldx;
