@@ -73,8 +73,8 @@ typedef struct pi_model_options {
     const char *pre;    /* pre-tokenizer name that overrides the file's; NULL: the file's */
     const pi_metadata_override *overrides; /* [n_overrides]; the last one for a key counts */
     const pi_adapter *adapters;            /* [n_adapters] LoRA, merged; not with vocab_only */
-    /* Each context merges the adapters when it is created, into its layers only: for the ranks of a
-     * cluster. False (default): into all layers, when the model is opened. */
+    /* True: each context merges the adapters into its own layers when it is created (for ranks of a
+     * cluster). False (default): they are merged into all layers when the model is opened. */
     bool adapters_by_context;
     size_t n_overrides, n_adapters; /* <= 1024 */
     pi_progress progress;           /* of copying and locking, by bytes; NULL: none */
@@ -294,7 +294,7 @@ typedef struct pi_context_options {
      * the context. NULL (default): nothing. */
     const pi_model *drafter;
     /* Folder for files that make later starts faster: the compiled shaders of a Vulkan device. The
-     * first context on the device decides. NULL (default): none. */
+     * folder of the first context on a device is used. NULL (default): none. */
     const char *cache_folder;
 } pi_context_options;
 

@@ -250,7 +250,7 @@ typedef struct pi_synth_options {
     uint64_t seed;
     bool plain;  /* an ordinary file: no predictor, neurons not sorted */
     bool bundle; /* a neuron's rows of gate, up and down are adjacent; not with plain */
-    bool mtp;    /* one more layer, for multi-token prediction: a head that drafts */
+    bool mtp;    /* adds a layer for multi-token prediction: a head that drafts */
     int32_t n_threads;
     pi_progress progress;
     void *user;
@@ -420,14 +420,14 @@ typedef struct pi_bench_options {
     int32_t n_gens;
     int32_t depths[PI_BENCH_MAX_LIST]; /* context depths: tokens already in the KV cache */
     int32_t n_depths;
-    /* Numbers of sequences that are computed at the same time. On several machines their decode is
-     * pipelined in pi_context_passes groups. */
+    /* Numbers of sequences to compute at the same time. On several machines decode is pipelined:
+     * the sequences form pi_context_passes groups. */
     int32_t parallels[PI_BENCH_MAX_LIST];
     int32_t n_parallels;
     int32_t repetitions;
     int32_t delay_seconds; /* before each test */
-    /* [n_tokens] to evaluate: the first ones fill the context, tests continue in the others and
-     * begin again at the end; NULL: the same random tokens in every test. */
+    /* [n_tokens] to evaluate: the first ones fill the context, the tests use those after them in
+     * order and start over at the end. NULL: every test uses the same random tokens. */
     const int32_t *tokens;
     int32_t n_tokens;
     const char *model_path; /* of the model, for its neuron frequencies; NULL: uniform */
@@ -457,11 +457,11 @@ typedef struct pi_bench_result {
     double ffn_density; /* FFN bytes read / all FFN bytes */
     /* With a memory budget; 0 without one: */
     double drive_reads, drive_bytes; /* per token */
-    double drive_gbps;   /* of the drive for reads of this size, measured after the test */
+    double drive_gbps;   /* the drive's speed for reads of this size, measured after the test */
     double drive_share;  /* drive_bytes * tps / 1e9 / drive_gbps */
     double drive_busy;   /* share of the test's time in which the drive was reading */
     double cache_hits;   /* share of the experts' matrices and neurons that were in the cache */
-    double cache_misses; /* those that were not, per token */
+    double cache_misses; /* experts' matrices and neurons that were not, per token */
     /* Experts' matrices and neurons per token: read before their layer selected any; those that the
      * layer then did not select. */
     double drive_ahead, drive_in_vain;

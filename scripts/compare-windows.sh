@@ -3,9 +3,9 @@
 # two run in turn; nothing else should run. Prints the median of each test and the ratio.
 #   scripts/compare-windows.sh [-d FILE] LINUX WINDOWS TURNS OPTIONS...
 # LINUX, WINDOWS: the programs; OPTIONS: of `powerinfer bench`, such as -m FILE. With --ram-budget the
-# rate of the drive and its part of the rate that the drive can give are compared as well. wine has no
-# reads past the page cache: -d drops FILE from it, five times a second and for both programs. wine
-# keeps shared memory in a file in /tmp; for root, this script's /tmp is in memory, and empty.
+# read rate, and its share of the rate that the drive can give, are compared as well. wine has no reads
+# past the page cache, so -d drops FILE from the cache five times a second, for both programs. wine
+# keeps shared memory in a file in /tmp; if root runs this script, its /tmp is empty and in memory.
 set -eu
 if unshare -m true 2>/dev/null && [ -z "${COMPARE_INSIDE:-}" ]; then
     export COMPARE_INSIDE=1

@@ -7,7 +7,7 @@ pi_not_on(windows "mounts, namespaces, locks of descriptors and killed children;
 pi_not_on(windows "reads /proc and /sys of other machines; base_windows has the topology of Windows" base_machine)
 pi_not_on(windows "processes of POSIX: signals, limits of CPU time; cli_console tests the events of a console" cli_signals)
 pi_not_on(windows "compares with regex.h of POSIX: nothing in it depends on the system" schema)
-# The folders of these do not add them for Windows:
+# The folders of these tests do not add them for Windows:
 #   fuzz_*, corpus_*, tidy*          sources and parsers of bytes do not depend on the system
 #   fetch*                           a hub with calls of POSIX, full disks by mounts; windows_readme downloads with -hf
 #   drive_faults, engine_paging_faults  errors of io_uring

@@ -5,8 +5,8 @@
  *   rank 0   START ----------> MEASURE ----------> LAYERS ----------> (commands of src/engine)
  *   others         answer              answer             answer
  *
- * The measurement is a decode step of some layers, which are created for it, and on rank 0 also of
- * the output head. */
+ * A rank measures a decode step of some layers, which it creates for this; rank 0 also measures the
+ * output head. */
 #include "api_cluster.h"
 
 #include <stdio.h>
@@ -119,7 +119,7 @@ static pi_status tell(cluster *ranks, const void *data, size_t n, pi_error *err)
     return status;
 }
 
-/* The answer of a rank. measured: NULL: not wanted. */
+/* Receives the answer of a rank. measured: may be NULL. */
 static pi_status hear_rank(cluster *ranks, int rank, place_rank *measured, pi_error *err) {
     cluster_buffer b = {0};
     work_answer answer;
@@ -139,7 +139,7 @@ static pi_status hear_rank(cluster *ranks, int rank, place_rank *measured, pi_er
     return status;
 }
 
-/* The answers of all other ranks; the first error. */
+/* Receives the answers of all other ranks; returns the first error. */
 static pi_status hear(cluster *ranks, pi_error *err) {
     pi_status first = PI_OK;
     for (int rank = 1; rank < cluster_ranks(ranks) && !cluster_failed(ranks); rank++) {

@@ -19,7 +19,7 @@ struct pi_model {
     tokenizer *text;                  /* NULL: the file has no usable vocabulary */
     pi_error no_text;                 /* why text is NULL: the error of calls that need it */
     char *name, *architecture, *type; /* NUL-terminated copies */
-    /* [n_adapters] with adapters_by_context: those that contexts merge; their paths are owned */
+    /* [n_adapters] adapters that contexts merge (adapters_by_context); owns their paths */
     model_adapter *adapters;
     size_t n_adapters;
     void *memory; /* copy of the bytes that the model was opened from; NULL: none */
@@ -44,7 +44,7 @@ typedef struct api_gpu {
 struct pi_context {
     const pi_model *model;
     const model *weights; /* the model's, or `own` */
-    model *own;           /* with adapters_by_context: with the adapters merged; else NULL */
+    model *own; /* with adapters_by_context: the weights with the adapters merged; else NULL */
     engine_context *engine;
     engine_options options; /* as option_engine gives them, without GPUs */
     bool ram_free;          /* PI_RAM_FREE: api_placement.c chooses the memory budget */

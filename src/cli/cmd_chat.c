@@ -47,7 +47,7 @@ typedef struct chat {
     size_t edited; /* number of the first message that the next one replaces, from 1; 0: none */
     bool unsaved;  /* some messages are not saved */
     bool left;     /* /exit, or the reader of standard output has gone */
-    int signal;    /* that ends the chat; 0: none. On a terminal SIGINT only ends an answer */
+    int signal;    /* ends the chat; 0: none. On a terminal SIGINT only ends an answer */
 } chat;
 
 /* ---- setting up ------------------------------------------------------------------------------ */

@@ -747,7 +747,7 @@ static bool is_other_part(const matcher *m, const char *name) {
     return false;
 }
 
-/* Heads that encoders have for training, and the pooler, which embeddings do without. */
+/* Encoders' heads for training, and the pooler: embeddings do not need them. */
 static bool is_training_head(const matcher *m, const char *name) {
     if (!m->config->arch->encoder) return false;
     if (starts_with(name, "bert.")) name += strlen("bert.");

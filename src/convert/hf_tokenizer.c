@@ -63,7 +63,7 @@ static pi_status set_word(const json_node *added, vocab *v, int32_t id, const ch
     return vocab_set(v, id, plain, strlen(plain), SCORE_UNMADE, TOKEN_NORMAL, err);
 }
 
-/* added: tokens besides those of WordPiece; NULL: another kind of tokenizer. */
+/* added: the added tokens of a WordPiece tokenizer; NULL: another kind of tokenizer. */
 static pi_status read_tokens(const json_node *model, const char *path, bool byte_fallback,
                              const json_node *added, vocab *v, pi_error *err) {
     const json_node *table = json_get(model, "vocab");
@@ -251,7 +251,7 @@ static pi_status read_wordpiece(const json_node *root, const json_node *model, c
     pi_status status = read_tokens(model, path, false, added, v, err);
     if (status != PI_OK) return status;
     json_as_bool(json_get(normalizer, "lowercase"), &lower);
-    accents = lower; /* where it is null */
+    accents = lower; /* if strip_accents is null */
     json_as_bool(json_get(normalizer, "strip_accents"), &accents);
     v->lower_case = flag_from(lower);
     v->strip_accents = flag_from(accents);

@@ -364,7 +364,8 @@ static pi_status check_layer(const engine_context *c, const pi_session *s, int l
                      layer, n_tokens, (long long)pos);
 }
 
-/* The steps before layer `first`, for vectors that later layers read: without the observer. */
+/* Runs the steps before layer `first`, which compute vectors that later layers read, without the
+ * observer. */
 static void run_before(engine_context *c, int first) {
     engine_observer observer = c->observer;
     int end = 0;

@@ -450,7 +450,7 @@ static void run_first(engine_context *c, stage_pass *pass) {
 /* Ubatches of inputs, at most. */
 static int count_ubatches(const engine_context *c, const pi_input *inputs, int n_inputs) {
     const int room = request_room(c);
-    int64_t rows = 0, whole = 0; /* rows that share ubatches, and ubatches of one row per session */
+    int64_t rows = 0, whole = 0; /* rows in shared ubatches; rows with one ubatch each, at most */
     for (int i = 0; i < n_inputs; i++) {
         const pi_session *of = inputs[i].session;
         const bool apart = of->state.n_floats > 0 || of->blocks.data;
@@ -563,7 +563,7 @@ pi_status engine_time_stage(engine_context *c, pi_session *s, bool head, double 
     if (!head) context_gpus_begin(c);
     forward_begin(c, head ? p->n_stage_steps : 0, head ? p->n_steps : p->n_stage_steps);
     forward_run(c);
-    if (!head) status = forward_end(c, err); /* GPUs have no part of the head */
+    if (!head) status = forward_end(c, err); /* the head runs on the CPU only */
     *seconds = clock_seconds() - start;
     return status;
 }

@@ -87,8 +87,8 @@ static int compare_repetitions(const void *a, const void *b) {
     return median_compare(&((const repetition *)a)->tps, &((const repetition *)b)->tps);
 }
 
-/* Tokens for n steps of a test, for sequence i from the i-th one on. Tests continue in the text; at
- * its end they begin again. */
+/* Tokens for n steps of a test; sequence i begins at the i-th one. Each test continues where the
+ * last one ended in the text; at its end the tests start over. */
 static const int32_t *take_tokens(bench *b, const bench_test *t, int32_t n) {
     if (b->random) return b->tokens;
     if (b->next > b->n_tokens - n - (t->parallel - 1)) b->next = 0;

@@ -56,7 +56,7 @@ typedef enum tensor_role {
     ROLE_HYPER_FFN_BASE,
     ROLE_HYPER_FFN_SCALE,
     /* Gated hyper-connections (Qwen4): a block reads the mean of the normed streams, each element
-     * with a gate. A low-rank projection of all normed streams gives the gates. */
+     * multiplied by its gate. A low-rank projection of all normed streams gives the gates. */
     ROLE_HYPER_ATTN_NORM,
     ROLE_HYPER_ATTN_DOWN,
     ROLE_HYPER_ATTN_UP,
@@ -65,8 +65,9 @@ typedef enum tensor_role {
     ROLE_HYPER_FFN_DOWN,
     ROLE_HYPER_FFN_UP,
     ROLE_HYPER_FFN_INJECT,
-    /* Embeddings of n-grams (Qwen4): hashes of a token and those before it select rows of a table.
-     * The layer adds a gated projection of these rows to all streams, and a convolution of it. */
+    /* Embeddings of n-grams (Qwen4): hashes of a token and the tokens before it select rows of a
+     * table. The layer adds a gated projection of these rows to all streams, and then a convolution
+     * of this projection. */
     ROLE_NGRAM_EMBD, /* the table */
     ROLE_NGRAM_KEY,
     ROLE_NGRAM_VALUE,
@@ -170,9 +171,9 @@ typedef enum tensor_role {
     ROLE_SSM_D,       /* weight of the input that bypasses the state */
     ROLE_SSM_NORM,    /* of the output */
     ROLE_SSM_NORM_BIAS,
-    /* RWKV (MIXER_WKV). Products read y + (y' - y) * weight, where y' is the normed input of the
-     * token before. RWKV-6 adds a product of the token to the weights: SHIFT_B * tanh(SHIFT_A *
-     * y''), y'' with the weights SHIFT_X. */
+    /* RWKV (MIXER_WKV). Matrix products read y + (y' - y) * weight, where y' is the normed input of
+     * the previous token. RWKV-6 adds a term that depends on the token to the weights: SHIFT_B *
+     * tanh(SHIFT_A * y''), where y'' is y shifted with the weights SHIFT_X. */
     ROLE_SSM_SHIFT,   /* weights, one row for each product: of queries, decays, keys, values, rates
                          and   gate; RWKV-6: of decays, keys, values, queries and gate */
     ROLE_SSM_SHIFT_W, /* or one tensor for each */
@@ -189,10 +190,10 @@ typedef enum tensor_role {
     ROLE_SSM_RATE_A, /* learning rates, as a product of two matrices */
     ROLE_SSM_RATE_B,
     ROLE_SSM_RATE_BIAS,
-    ROLE_SSM_FIRST_A, /* how far values follow those of the first layer, likewise */
+    ROLE_SSM_FIRST_A, /* how far values follow those of the first layer, also a product of two */
     ROLE_SSM_FIRST_B,
     ROLE_SSM_FIRST_BIAS,
-    ROLE_SSM_ERASE,    /* multiplies keys, which gives the direction that is erased */
+    ROLE_SSM_ERASE,    /* key * ROLE_SSM_ERASE is the direction that is erased from the state */
     ROLE_SSM_RATE_KEY, /* how far rates multiply keys */
     ROLE_SSM_BONUS,    /* weights of the token's own key for its own query */
     ROLE_SSM_OUT,
@@ -203,8 +204,8 @@ typedef enum tensor_role {
     ROLE_ATTN_SUM_NORM_2_BIAS,
     ROLE_FFN_NORM,
     ROLE_FFN_NORM_BIAS,
-    /* RWKV: the FFN reads a shifted input too (ROLE_SSM_SHIFT), and in RWKV-6 its result is
-     * multiplied by the sigmoid of a projection of another one. */
+    /* RWKV: the FFN also reads a shifted input (see ROLE_SSM_SHIFT). In RWKV-6 its result is
+     * multiplied by the sigmoid of a projection of a second shifted input. */
     ROLE_FFN_SHIFT,
     ROLE_FFN_SHIFT_R,
     ROLE_FFN_RECEPTANCE,
@@ -463,8 +464,8 @@ enum {
     MIXER_LIGHTNING = 64, /* linear attention with a constant decay per head (Lightning Attention-2;
                              Qin et al. 2024, arXiv 2401.04658) */
     MIXER_WKV = 128, /* RWKV-6 (Peng et al. 2024, arXiv 2404.05892) and RWKV-7 (Peng et al. 2025,
-                        arXiv 2503.14456): a decay per element of a key, which depends on the token
-                        before too */
+                        arXiv 2503.14456): a decay per element of a key, which also depends on the
+                        previous token */
     MIXER_RECURRENT = MIXER_CONV | MIXER_SSM | MIXER_DELTA | MIXER_KDA | MIXER_SCAN |
                       MIXER_LIGHTNING | MIXER_WKV
 };
@@ -579,8 +580,8 @@ typedef struct arch_row {
     bool in_by_head;        /* rows of ROLE_SSM_IN come head by head: MIXER_SCAN's gates and inputs;
                                MIXER_LIGHTNING's queries, keys and values */
     bool decays_bounded;    /* kda.gate_lower_bound is a bound without kda.safe_gate (MIXER_KDA) */
-    bool xielu; /* FFNs have xIELU (keys xielu.alpha_n, alpha_p, beta, eps), not an activation of
-                   the list */
+    bool xielu; /* FFNs have xIELU (keys xielu.alpha_n, alpha_p, beta, eps) instead of an activation
+                   of the list */
     bool gates_soft;        /* SiTU (activation.situ_beta, situ_linear_beta) in FFNs and experts */
     bool decays_positive;   /* ROLE_SSM_A has e^A_log, not its negative (MIXER_KDA) */
     bool residual_normed;   /* blocks add to the normed stream times residual_scale, not to the

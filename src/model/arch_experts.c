@@ -167,7 +167,7 @@ static const arch_tensor laguna_tensors[] = {
     SHARED_EXPERT,
 };
 
-/* Layers with and without a window have other numbers of heads and of rotated elements. */
+/* Layers with and without a window have different numbers of heads and of rotated elements. */
 static const arch_tensor step35_tensors[] = {
     {ROLE_TOKEN_EMBD, "token_embd.weight", "model.embed_tokens.weight", {DIM_EMBD, DIM_VOCAB}, 0},
     {ROLE_OUTPUT_NORM, "output_norm.weight", "model.norm.weight", {DIM_EMBD, DIM_NONE}, TENSOR_F32},

@@ -427,8 +427,8 @@ static void read_clamps(key_reader *r, const arch_row *arch, const model_hparams
     }
 }
 
-/* These keys have no architecture before their names; one number for all layers, or one per layer.
- */
+/* The names of these keys do not begin with the architecture. Each has one number for all layers,
+ * or one per layer. */
 static void read_xielu(key_reader *r, const arch_row *arch, const model_hparams *hp,
                        model_layer_hparams *layers) {
     enum { NEGATIVE, POSITIVE, BETA, EPS, N_KEYS };

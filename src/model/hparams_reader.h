@@ -1,4 +1,4 @@
-/* hparams_reader.h: how the files that read hyperparameters read a key. Private to src/model. */
+/* hparams_reader.h: reads keys, for the files that read hyperparameters. Private to src/model. */
 #ifndef MODEL_HPARAMS_READER_H
 #define MODEL_HPARAMS_READER_H
 
@@ -10,7 +10,7 @@ typedef struct key_reader {
     const char *arch;
     pi_error *err;
     pi_status status;
-    int32_t end; /* of the model's layers; later ones draft */
+    int32_t end; /* end of the model's layers; later layers draft */
 } key_reader;
 
 enum { KEY_TEXT = 128, MAX_TAPS = 64 };

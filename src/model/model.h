@@ -48,15 +48,16 @@ typedef enum model_pooling {
     MODEL_POOLING_UNKNOWN = MODEL_POOLINGS /* no key, or another value */
 } model_pooling;
 
-/* Embeddings of n-grams. A token's vector has `n_rows` parts, rows of a table. Rows n * i to
- * n * (i + 1) - 1, with n = n_rows / (size - 1), depend on the last i + 2 tokens: with h the XOR
- * over these of token * multipliers[distance], part k is row h mod rows[k] + first[k]. */
+/* Embeddings of n-grams. A token's vector has `n_rows` parts, rows of a table. Parts n * i to
+ * n * (i + 1) - 1, with n = n_rows / (size - 1), depend on the last i + 2 tokens: part k is row
+ * h mod rows[k] + first[k], where h is the XOR of token * multipliers[distance] over these tokens.
+ * Distance 0 is the token itself. */
 typedef struct model_ngrams {
     int32_t size;    /* tokens of the longest n-gram; 0: the model has none */
     int32_t n_rows;  /* rows per token */
     int32_t n_embd;  /* elements of a row */
     int32_t n_taps;  /* of the convolution, which reads every size-th token */
-    int32_t divider; /* a token that ends texts: it replaces those before it */
+    int32_t divider; /* a token that ends texts; it also replaces the tokens before it */
     uint64_t multipliers[MODEL_MAX_NGRAM];
     int64_t first[MODEL_MAX_NGRAM_ROWS], rows[MODEL_MAX_NGRAM_ROWS];
 } model_ngrams;
@@ -72,10 +73,10 @@ typedef struct model_hparams {
     int32_t n_index_choice; /* selections per token: one per KV head and index head, or with
                                index_sums one for all heads */
     bool index_sums;        /* DSA: the heads' scores are summed; blocks are single positions */
-    int32_t index_ratio; /* an index key is the mean of so many positions, which have one score. The
-                            positions after the last complete key are always selected; the others
-                            include a part of one key's positions where block_top is not a
-                            multiple, as in llama.cpp. 0: a key for each position */
+    int32_t index_ratio; /* an index key is the mean of this many positions, which share one score.
+                            The positions after the last complete key are always selected. If
+                            block_top is not a multiple, only a part of one key's positions is
+                            selected, as in llama.cpp. 0: a key for each position */
     rope_kind index_rope;
     int32_t index_rot_at; /* DSA: first rotated element of an index query or key */
     float index_norm_eps; /* of the norm of index keys */
@@ -84,7 +85,7 @@ typedef struct model_hparams {
     int32_t n_head;        /* the largest over layers */
     int32_t n_stream;      /* residual streams per token; usually 1 */
     bool hyper;            /* the streams have hyper-connections */
-    int32_t hyper_rank;    /* gated hyper-connections: rank of the gates; 0: others */
+    int32_t hyper_rank;    /* gated hyper-connections: rank of the gates; 0: not gated */
     float hyper_eps;       /* added to their weights */
     float hyper_magnitude; /* of the weights of results */
     int32_t hyper_rounds;  /* how often the weights that mix streams are normed by rows and columns
@@ -145,10 +146,10 @@ typedef struct model_hparams {
     int32_t n_taps, n_conv, n_inner, n_ssm_head, n_ssm_group, n_state;
     int32_t n_step_rank;  /* Mamba-1: elements of the latent vector of time steps */
     bool scan_norms;      /* Mamba-1: that vector, keys and queries are normed without weights */
-    int32_t n_ffn_shift;  /* MIXER_WKV: elements of the FFN's part of the state, which its input is
-                             shifted by; 0: none */
-    int32_t halve_period; /* the stream is halved after the last of every halve_period layers; 0: it
-                             is not */
+    int32_t n_ffn_shift;  /* MIXER_WKV: elements of the FFN's previous input, which the state keeps;
+                             0: none */
+    int32_t halve_period; /* the stream is halved after the last of every halve_period layers; 0:
+                             never */
     float least_decay;    /* KDA: logarithm of the lower bound of decays; 0: no bound */
     activation activation;
     float activation_threshold; /* FATReLU */
@@ -170,7 +171,8 @@ typedef struct model_layer_hparams {
                          head that all share; its value is part of it */
     int32_t v_dim;    /* elements of a head's value in the cache, at most head_dim. MLA: head_dim */
     int32_t kv_layer; /* the layer whose cache this layer reads: itself or an earlier one */
-    int32_t ratio;    /* positions per compressed key, or index key; 0: one, or none */
+    int32_t ratio;    /* positions per compressed key or index key; 0: no compressed keys, and one
+                         position per index key */
     bool ngrams;      /* adds embeddings of n-grams */
     bool overlaps;    /* a compressed key is also a sum over the `ratio` positions before its own */
     bool index_own;   /* DSA: selects the positions that its tokens attend to */
@@ -425,8 +427,8 @@ pi_status model_open(const char *path, const gguf_open_options *options, model *
 /* Like model_open, with n adapters, which are merged (model_lora.h), or only checked. */
 pi_status model_open_adapted(gguf_file *file, const model_adapter *adapters, size_t n, bool merge,
                              model **out, pi_error *err);
-/* Opens the file of a model again, which must outlive the result, with adapters merged into layers
- * [first, end), and if first is 0 into the matrices outside of layers. */
+/* Opens the file of a model again, with adapters merged into layers [first, end), and if first is 0
+ * also into the matrices outside of layers. `of` must outlive the result. */
 pi_status model_open_part(const model *of, const model_adapter *adapters, size_t n, int first,
                           int end, model **out, pi_error *err);
 void model_close(model *m);             /* accepts NULL */

@@ -79,7 +79,7 @@ static pi_status check_features(const model *m, int layer, pi_error *err) {
     return PI_OK;
 }
 
-/* A product of two matrices needs equal inner sizes, which only the file has. */
+/* The two matrices of a product must have the same inner size, which only the file states. */
 static pi_status check_low_rank(const model *m, int layer, pi_error *err) {
     static const tensor_role pairs[][2] = {{ROLE_SSM_ALPHA_A, ROLE_SSM_ALPHA_B},
                                            {ROLE_SSM_RATE_A, ROLE_SSM_RATE_B},
@@ -97,7 +97,7 @@ static pi_status check_low_rank(const model *m, int layer, pi_error *err) {
                          gguf_path(m->file), layer, tensor_role_name(pairs[i][0]),
                          tensor_role_name(pairs[i][1]));
     }
-    /* RWKV-7: without a gate one row less; values of later layers follow those of the first */
+    /* RWKV-7: one row less without a gate; values of later layers follow those of the first */
     bool wkv7 = t[ROLE_SSM_ERASE].data, first = t[ROLE_SSM_FIRST_A].data && layer > 0;
     int64_t n = wkv7 && t[ROLE_SSM_GATE_A].data ? 6 : 5;
     if (!t[ROLE_SSM_SHIFT].data && !t[ROLE_SSM_SHIFT_W].data) n = -1;

@@ -25,7 +25,7 @@ typedef struct lora_set lora_set;
 pi_status lora_open(const model_adapter *adapters, size_t n, const arch_row *arch, lora_set **out,
                     pi_error *err);
 /* Restricts merging to layers [first, end), and to matrices outside of layers if first is 0 and end
- * is not; others are only checked, and count in the hash. */
+ * is not; the other matrices are only checked and included in the hash. */
 void lora_restrict(lora_set *s, int first, int end);
 void lora_close(lora_set *s); /* accepts NULL */
 /* How a matrix of the model differs from the matrix that the adapter was trained for. */

@@ -76,8 +76,8 @@ pi_status paging_measure(paging *g, size_t n_bytes, double seconds, double *rate
 /* ---- while a ubatch runs --------------------------------------------------------------------- */
 
 /* Before the steps, on the calling thread. many: FORM_MANY. ngrams: rows of n-grams, as in
- * engine_ubatch. lent: bytes of paging_lent in use. They
- * keep their values until a call with a smaller `lent`. */
+ * engine_ubatch. lent: bytes of paging_lent in use; they keep their contents until a call with a
+ * smaller `lent`. */
 void paging_begin(paging *g, bool many, const int32_t *tokens, const int32_t *ngrams, int n_tokens,
                   size_t lent);
 /* On any thread: the row of the ubatch's k-th token in a table of embeddings, or the k-th row of

@@ -88,7 +88,7 @@ struct paging_neurons {
     size_t lent; /* bytes */
     uint8_t *lent_at;
     size_t borrowed; /* bytes in use */
-    bool refills;    /* slots are free again */
+    bool refills;    /* prefill has emptied slots: the next begin refills them */
 
     os_mutex lock;
     uint64_t hits, misses, n_ahead, in_vain;
@@ -838,8 +838,8 @@ static int64_t count_missing(const paging_neurons *x, int size, float usage) {
     return n;
 }
 
-/* Reads the most used neurons, and only neurons that the cache keeps, into slots that prefill has
- * left empty: otherwise the next tokens would read them one by one. */
+/* Reads the most used neurons into slots that prefill has left empty; otherwise the next tokens
+ * would read them one by one. Neurons whose usage is below the floor are not read. */
 static void refill(paging *g) {
     paging_neurons *x = g->neurons;
     for (int size = 0; size < x->n_classes; size++) {

@@ -7,9 +7,10 @@
 
 /* A machine: what it measured, and what it may use. */
 typedef struct place_rank {
-    double seconds_per_byte; /* of the weights of layers that a token reads */
+    double seconds_per_byte; /* for the weights of layers that a token reads */
     uint64_t memory;         /* bytes for weights */
-    double head_seconds;     /* rank 0: of what is outside of layers; 0: by seconds_per_byte */
+    double head_seconds;     /* rank 0: time of the steps outside of layers; 0: not measured, use
+                                seconds_per_byte */
 } place_rank;
 
 /* Bytes of the weights of layers [first, end), and of everything outside of layers. `read`: only

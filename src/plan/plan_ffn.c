@@ -325,7 +325,7 @@ void plan_add_prefetch(plan *p, int layer, const plan_options *options) {
     int first = p->n_steps;
     if (split->primary != SIDE_CPU || plan_split_end(split) > 0) return;
     if (plan_sums_streams(p)) return;      /* X is not the layer's input */
-    if (l->t[ROLE_FFN_SHIFT].data) return; /* which reads the token before too */
+    if (l->t[ROLE_FFN_SHIFT].data) return; /* the FFN also reads the previous token */
     if (l->t[ROLE_ROUTER].data)
         plan_prefetch_experts(p, layer);
     else if (l->bundle && plan_choose_mode(p->model, layer, options) == PI_MODE_PREDICT)

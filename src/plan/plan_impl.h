@@ -82,8 +82,8 @@ void plan_add_latent_queries(plan *p, int layer);
  * result is rotated back and projected by groups of heads. */
 void plan_add_compressed(plan *p, int layer);
 void plan_add_groups(plan *p, int layer);
-/* Index keys of blocks of positions: their product becomes one of `products`; then they are
- * completed. */
+/* Index keys of blocks of positions: adds their matrix product to `products`, then the step that
+ * completes the keys. */
 void plan_add_pools(plan *p, int layer, plan_step *products);
 /* Selects the compressed keys that a token attends to. */
 void plan_add_selected_keys(plan *p, int layer);

@@ -2,11 +2,10 @@
  *
  * By index (MiniMax-M3): an index query for every head of keys and one index key, which is cached.
  * By index, single positions (DSA; DeepSeek-V3.2): index queries from the queries' latent vector,
- * one index key, and a weight for each query. Later layers may use the same positions. By index,
- * single positions (Qwen4): without weights, and an index key is the mean of several positions
- * (plan_compress.c). By bounds
- * (other models): the minimum and the maximum of each key element in a block bound the product of a
- * query with any key of the block (Quest, arXiv 2406.10774). */
+ * one index key, and a weight for each query. Later layers may use the same positions. Qwen4 has no
+ * weights, and its index keys are means of several positions (plan_compress.c). By bounds (other
+ * models): the minimum and the maximum of each key element in a block bound the product of a query
+ * with any key of the block (Quest, arXiv 2406.10774). */
 #include "plan_impl.h"
 
 plan_blocks plan_attention_blocks(const plan *p, int layer) {

@@ -14,7 +14,7 @@ typedef enum plan_side { SIDE_CPU, SIDE_GPU, PLAN_SIDES } plan_side;
 
 /* Working buffers, all float32, one row per token of the batch. */
 typedef enum plan_buffer {
-    BUF_X,          /* residual stream [n_embd]; of several streams, the one that layers compute */
+    BUF_X,          /* residual stream [n_embd]; if several, the one that layers compute */
     BUF_STREAMS,    /* several residual streams between layers: the input of a layer [n_stream *
                        n_embd] */
     BUF_HYPER_IN,   /* hyper-connections: the norm of all streams [n_stream * n_embd] */
@@ -51,13 +51,13 @@ typedef enum plan_buffer {
     BUF_SSM_BETA,   /* betas [n_ssm_head], or betas and alphas group by group [2 * n_ssm_head];
                        MIXER_WKV: learning rates before the sigmoid [n_inner] */
     BUF_SSM_CONV,   /* after the convolution [n_conv]; MIXER_WKV: results of the first matrices of
-                       products of two, and the input of SHIFT_A [n_embd] */
-    BUF_SHIFT,   /* MIXER_WKV: inputs of products, shifted towards the token before [6 * n_embd] */
-    BUF_SSM_OUT, /* the mixer's result [n_inner]; MIXER_CONV: [n_embd] */
-    BUF_GATE,    /* [n_ff]; after the activation: the hidden vector */
-    BUF_UP,      /* [n_ff] */
-    BUF_PRED,    /* a predictor's hidden vector [rank] */
-    BUF_SCORE,   /* the predictor's scores [n_ff]; only in ubatches of many tokens */
+                       low-rank products, and the input of SHIFT_A [n_embd] */
+    BUF_SHIFT,      /* MIXER_WKV: product inputs, shifted towards the previous token [6 * n_embd] */
+    BUF_SSM_OUT,    /* the mixer's result [n_inner]; MIXER_CONV: [n_embd] */
+    BUF_GATE,       /* [n_ff]; after the activation: the hidden vector */
+    BUF_UP,         /* [n_ff] */
+    BUF_PRED,       /* a predictor's hidden vector [rank] */
+    BUF_SCORE,      /* the predictor's scores [n_ff]; only in ubatches of many tokens */
     BUF_LAYER_EMBD, /* embeddings per layer [n_layer * n_embd_layer], computed by the CPU;
                        MIXER_WKV: values of the first layer [n_inner] */
     BUF_ROUTER, /* scores of experts [n_expert], on the GPU followed by the shared expert's; with
@@ -299,8 +299,8 @@ typedef struct plan_recurrent {
         const float *bonus;            /* [n_inner], or NULL */
         const float *norm_bias;        /* [n_inner], as norm, or both NULL */
         bool keeps;                    /* the first layer: keeps its values */
-        bool gated;     /* SSM_GATE multiplies the result; RWKV-6: its SiLU, without a bonus its
-                           sigmoid */
+        bool gated; /* the result is multiplied by SSM_GATE; in RWKV-6 by its SiLU, without a bonus
+                       by its sigmoid */
         int64_t ffn_at; /* in a session's state: the FFN's last input */
     } wkv;
     /* Offset in floats in a session's state: the last inputs [(n_taps - 1) * dilation][n_conv];
@@ -311,10 +311,10 @@ typedef struct plan_recurrent {
 /* Embeddings of n-grams; there is one layer that has them. */
 typedef struct plan_ngrams {
     const float *key_norm, *query_norm, *conv_norm; /* [n_stream * n_embd] */
-    plan_recurrent conv; /* of the gated values, over all streams; mixer 0: they are increased by
-                            SiLU of its result */
-    int64_t tokens_at;   /* offset in a session's state: one more than each of the last size - 1
-                            tokens, the last one first; 0: none */
+    plan_recurrent conv; /* convolution of the gated values, over all streams; mixer 0: SiLU of its
+                            result is added to the streams */
+    int64_t tokens_at;   /* offset in a session's state: the ids of the last size - 1 tokens plus 1,
+                            the last token first; 0: none */
 } plan_ngrams;
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -477,13 +477,13 @@ typedef struct args_experts {
     const plan_experts *experts;
 } args_experts;
 
-/* out_i = in + (in of the token before - in) * weight_i, for i < n. */
+/* out_i = in + (in of the previous token - in) * weight_i, for i < n. */
 typedef struct args_shift {
     const float *weights[PLAN_MAX_SHIFTS]; /* [n_embd] */
     int n;
-    bool added; /* `out` has numbers that are added to the weights */
+    bool added; /* the numbers in `out` are added to the weights */
     bool keeps; /* the session keeps the last `in` */
-    int64_t at; /* in a session's state: the `in` of the token before */
+    int64_t at; /* in a session's state: the `in` of the previous token */
 } args_shift;
 
 typedef struct args_recurrent {

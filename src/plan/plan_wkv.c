@@ -7,7 +7,7 @@
  * products of two. FFN: norm -> shift [-> quantize -> matmul receptance] -> quantize. */
 #include "plan_impl.h"
 
-/* A product of the whole `in`, or of the n_embd floats from `at` on. */
+/* A matrix product with the whole `in`, or with its n_embd floats from `at` on. */
 static plan_step *add_product(plan *p, int layer, plan_buffer in, int64_t at, tensor_role role,
                               tensor_role bias, plan_buffer out) {
     plan_add_step(p, SIDE_CPU, OP_QUANTIZE, layer, in)->in_at = at;
@@ -29,7 +29,7 @@ static void add_low_rank(plan *p, int layer, int64_t at, tensor_role first, tens
     a->sigmoid = f == SQUASH_SIGMOID;
 }
 
-/* In a session's state, the input of the token before is at `at`. */
+/* `at`: offset of the previous token's input in a session's state. */
 static args_shift *add_shift(plan *p, int layer, plan_buffer in, plan_buffer out, int64_t at) {
     plan_step *s = plan_add_step(p, SIDE_CPU, OP_SHIFT, layer, in);
     s->out = out;
@@ -43,7 +43,7 @@ static void add_weights(args_shift *a, const model_layer *l, tensor_role role) {
         a->weights[a->n++] = (const float *)t->data + i * t->n_in;
 }
 
-/* RWKV-6: what depends on the token in the weights, in SHIFT. */
+/* RWKV-6: computes the part of the weights that depends on the token, in SHIFT. */
 static void add_token_weights(plan *p, int layer, int64_t at) {
     const model_layer *l = &p->model->layers[layer];
     const int64_t n_embd = p->model->hp.n_embd, rank = l->t[ROLE_SSM_SHIFT_B].n_in;

@@ -21,8 +21,8 @@ enum { PIECE_TOKENS = 64 };
 enum { DETERMINISTIC_PIECE = 8 };
 /* Rows of logits per step for prompt tokens whose probabilities are requested. */
 enum { ECHO_ROWS = 32 };
-/* Ubatches of a step with the only sequence's prompt, if several machines compute ubatches at the
- * same time. */
+/* Ubatches of a prompt in a step, if there is only this sequence and several machines compute
+ * ubatches at the same time. */
 enum { STAGED_UBATCHES = 8 };
 
 /* A step: a forward pass, and the slots that take part in it. */
@@ -254,9 +254,9 @@ static void add_input(pass *p, slot *t, pi_input in, int32_t n_new, bool last) {
     p->slots[p->n++] = t;
 }
 
-/* Finds the slots that can read their prompts in the next step, those with the least left first;
- * returns their number. Slots that started earlier are asked first: later ones wait for prefixes
- * that they share with them. */
+/* Finds the slots that can read their prompts in the next step, those with the fewest tokens left
+ * first; returns their number. Slots that started earlier are tried first: later ones wait for the
+ * prefixes that they have in common. */
 static int find_prompts(scheduler *s, slot **found) {
     int n = 0;
     uint64_t after = 0;

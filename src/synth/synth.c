@@ -313,7 +313,7 @@ static uint64_t dim_of(const synth_job *job, arch_dim dim, int32_t layer) {
     return synth_shape_dim(r->shape, dim, layer);
 }
 
-/* Draft layers are those of a plain file. */
+/* Draft layers have the tensors of a plain file. */
 static bool is_written(const synth_job *job, const arch_tensor *t, int32_t layer) {
     bool plain = !job->recipe.prepared || layer >= job->recipe.n_layer;
     bool bundled = !plain && job->bundle.stride > 0;
@@ -328,7 +328,7 @@ static bool is_written(const synth_job *job, const arch_tensor *t, int32_t layer
 
 typedef pi_status (*tensor_fn)(synth_job *job, const arch_tensor *t, int32_t layer, pi_error *err);
 
-/* What a draft layer has besides the tensors of a layer. */
+/* Calls fn for the tensors that a draft layer has in addition to those of a layer. */
 static pi_status for_each_of_draft(synth_job *job, tensor_fn fn, int32_t layer, pi_error *err) {
     int n;
     const arch_tensor *t = model_nextn_tensors(&n);

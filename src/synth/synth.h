@@ -126,7 +126,7 @@ typedef struct synth_recipe {
     const arch_row *arch;
     int32_t n_layer, n_draft; /* layers for multi-token prediction follow the others */
     int32_t rank;
-    bool prepared; /* neurons are stored hottest first, but not those of draft layers */
+    bool prepared; /* neurons are stored hottest first, except in draft layers */
     uint64_t seed;
     synth_profile profile;        /* of neurons */
     synth_profile router_profile; /* of experts: active when chosen */

@@ -15,7 +15,7 @@
 #define HYPER(streams, groups, rank, hash)                                                         \
     .n_stream = (streams), .n_out_group = (groups), .n_out_rank = (rank), .n_hash = (hash)
 
-enum { SELECTED = 4 }; /* of 4 positions: an index selects such keys */
+enum { SELECTED = 4 }; /* positions per compressed key: an index selects among keys of this ratio */
 
 static const synth_shape shapes[] = {
     {SHAPE("tiny", "llama", 256, 768, 4, 4, 2, 512, 2048)},
@@ -149,7 +149,7 @@ static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, int32_
     case ROLE_ROUTER_TABLE:
         return layer < s->n_hash;
     case ROLE_ROUTER_SELECT_BIAS:
-        return s->n_stream > 0 && layer >= s->n_hash; /* which other programs need */
+        return s->n_stream > 0 && layer >= s->n_hash; /* other programs need it */
     case ROLE_ATTN_Q_NORM:
     case ROLE_ATTN_K_NORM:
     case ROLE_ROUTER:

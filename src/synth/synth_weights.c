@@ -24,9 +24,9 @@
 static const double FFN_GROWTH = 0.5, ATTENTION_GROWTH = 0.2, ATTENTION_ASSUMED = 0.1;
 /* Variance, in the same units, of learned positions, which are added to the embeddings. */
 static const double POSITION_VARIANCE = 0.1;
-/* Variance of what a head that drafts adds of the next token's embedding. */
+/* Variance of the part of the next token's embedding that a head that drafts adds. */
 static const double DRAFT_VARIANCE = 0.1;
-/* Residual streams (DeepSeek-V4) are mixed almost evenly, so that their sum is as one stream. */
+/* Residual streams (DeepSeek-V4) are mixed almost evenly, so that their sum is like one stream. */
 static const float HYPER_SCALE = 0.1f;
 /* Keys of the random streams that do not belong to a tensor. */
 enum {

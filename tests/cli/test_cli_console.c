@@ -227,9 +227,9 @@ static int talk(void) {
     return 0;
 }
 
-/* What the system does in a process whose window is closed: it starts a thread in this function,
- * which calls the handlers. wine 8 has no window to close, and sends no such event by itself. The
- * program then has five seconds. */
+/* Does what the system does in a process whose window is closed: it starts a thread in this
+ * function, which calls the handlers. wine 8 has no window to close, and sends no such event by
+ * itself. The program then has five seconds. */
 static void close_window(void) {
     static const double moment = 5;
     LPTHREAD_START_ROUTINE routine;
@@ -318,7 +318,7 @@ static int close_windows(void) {
     start(L"serve" MODEL L"--port 0 -c 512");
     SOCKET s = ask_server();
     read_answer(s, answer, sizeof answer, "data: ");
-    close_window(); /* the answer is given to its end */
+    close_window(); /* the server completes the answer */
     expect_status(0, 0);
     read_answer(s, answer, sizeof answer, NULL);
     if (!strstr(answer, "data: [DONE]")) give_up(L"a complete answer", L"");

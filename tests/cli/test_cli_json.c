@@ -301,7 +301,7 @@ static void test_bench_budget(void **state) {
     assert_contains("err", "powerinfer: memory budget too small: 0.01 GiB: this model needs ");
 }
 
-#if !defined(_WIN32) /* the limits are those of a process of the host, wine */
+#if !defined(_WIN32) /* the limits would be those of wine, a process of the host */
 /* Under tight memory limits the buffers of bench get smaller, and it still works. */
 static void test_bench_limits(void **state) {
     (void)state;

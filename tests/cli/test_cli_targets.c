@@ -66,7 +66,7 @@ static void test_full_device(void **state) {
         fails(i, "", "/dev/full", i == RUN ? "save it to disk first" : "No space left on device");
 }
 
-#if !defined(_WIN32) /* limits of the size of files, mounts, and words of POSIX for bad paths */
+#if !defined(_WIN32) /* file size limits, mounts, and POSIX's messages for bad paths */
 /* Writing beyond the limit fails as on a full disk; SIGXFSZ does not end the program. */
 static void test_full_disk(void **state) {
     (void)state;

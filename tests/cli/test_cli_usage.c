@@ -347,7 +347,7 @@ static void test_output_that_cannot_be_written(void **state) {
         assert_int_equal(sh(lines[i]), 1);
         assert_err("powerinfer: writing failed: standard output: " SHELL_FULL "\n");
     }
-#if !defined(_WIN32) /* the host's descriptors and pipes are others for wine */
+#if !defined(_WIN32) /* wine has other descriptors and pipes than the host */
     assert_int_equal(sh("$PI --version >&-"), 1);
     assert_err("powerinfer: writing failed: standard output: Bad file descriptor\n");
     /* A reader that has gone causes no message. */

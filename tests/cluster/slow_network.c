@@ -103,7 +103,7 @@ static void take_packets(slow_link *l, int64_t delay, double gbit) {
         ssize_t n = read(l->fd, p->data, PACKET_BYTES);
         if (n < 0 && errno != EAGAIN && errno != EINTR) stop("read");
         if (n <= 0) return;
-        if (n < IP_HEADER || p->data[0] >> 4 != 4) continue; /* of IPv6 */
+        if (n < IP_HEADER || p->data[0] >> 4 != 4) continue; /* not IPv4 */
         const bool slow = l->slow && p->data[IP_DESTINATION + 3] != LAUNCHER;
         const int64_t now = now_ns();
         if (l->free_at < now) l->free_at = now;
@@ -121,7 +121,7 @@ static int64_t deliver(slow_link *l) {
         if (p->due > now_ns()) return p->due;
         const int host = p->data[IP_DESTINATION + 3];
         const int to = host == LAUNCHER ? at_launcher : host - 1;
-        /* Like a switch: what nobody can take is lost. */
+        /* Like a switch: a packet that nobody can take is dropped. */
         if (to >= 0 && to < n_links && write(links[to].fd, p->data, (size_t)p->n) < 0 &&
             errno != EAGAIN && errno != EIO && errno != ENOBUFS)
             stop("write");

@@ -70,7 +70,7 @@ static void test_measured(void **state) {
     assert_int_equal(end[0], 4);
     assert_int_equal(end[1], 12);
     assert_int_equal(end[2], LAYERS);
-    /* Rank 0 measured it: as long as one layer. */
+    /* Rank 0 measured the head: it takes as long as one layer. */
     const place_rank fast[] = {{1e-6, UINT64_MAX, LAYER_BYTES * 1e-6}, {1e-6, UINT64_MAX, 0}};
     place_ranks_solve(&m, fast, 2, end);
     assert_in_range(end[0], 9, 10);

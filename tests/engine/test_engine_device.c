@@ -264,8 +264,8 @@ static void weighed_ffn_in(gpu_stream *s, const gpu_ffn_in *a) {
     library.backend->ops.ffn_in(s, a);
 }
 
-/* The first token with one layer more has n dispatches more, and in dense mode reads the rows of
- * that layer once. */
+/* One more layer adds n dispatches to the first token; in dense mode it also adds one read of that
+ * layer's rows. */
 static void check_dispatches(const char *what, tiny_model t, pi_mode mode, int n) {
     int64_t count[2];
     uint64_t bytes[2];

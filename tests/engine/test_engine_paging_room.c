@@ -125,7 +125,7 @@ static void feed_with_room(pair *p, uint64_t n_bytes) {
     for (int i = 0; i < 4; i++) feed(p, 1);
 }
 
-/* Bytes of this process that are no pages of files. */
+/* Resident bytes of this process that are not pages of files. */
 static uint64_t resident(void) {
     enum { KIB = 1024, LINE = 256 };
     char line[LINE];
@@ -149,7 +149,7 @@ static void memory_falls_and_rises(const char *shape) {
     uint64_t all = memory_of(&p.paged).cache, before = resident();
     assert_int_equal(n_messages, 0);
 
-    /* 16 MiB should be free: the cache returns what is missing to twice as much */
+    /* 16 MiB should be free; below that the cache returns memory until 32 MiB are free */
     feed_with_room(&p, 32 * MIB - (uint64_t)MIB * 2);
     assert_int_equal(memory_of(&p.paged).cache, all);
     feed_with_room(&p, 16 * MIB - 1);

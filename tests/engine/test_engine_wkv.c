@@ -35,7 +35,7 @@ static void ok(pi_status status) {
 /* ---- the plain pass -------------------------------------------------------------------------- */
 
 typedef struct layer_state {
-    double att[E], ffn[E];     /* the inputs of the token before */
+    double att[E], ffn[E];     /* the inputs of the previous token */
     double heads[HEADS][N][N]; /* [value][key] */
 } layer_state;
 

@@ -52,7 +52,7 @@ static int use_device(const char *cache_folder) {
     return status != PI_OK;
 }
 
-/* The same in another process; false: there is no device. */
+/* Calls use_device in another process; false: there is no device. */
 static bool use(const char *cache_folder) {
     int status;
     fflush(NULL);
@@ -113,10 +113,10 @@ static void test_file(void **state) {
     assert_int_equal(stat(path, &first), 0);
     use(folder);
     assert_int_equal(stat(path, &second), 0);
-    assert_true(first.st_ino == second.st_ino); /* nothing new: not written again */
+    assert_true(first.st_ino == second.st_ino); /* nothing new, so it is not written again */
     const size_t cuts[] = {0, SHA256_HEX / 2, SHA256_HEX, n_bytes - 1, n_bytes};
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
-        data[n_bytes - 1] ^= 1; /* of the last one also the content is wrong */
+        data[n_bytes - 1] ^= 1; /* the last file is complete, but its content is wrong */
         write_bytes(path, data, cuts[i]);
         data[n_bytes - 1] ^= 1;
         use(folder);

@@ -28,7 +28,7 @@ enum { N_EMBD = 256, N_FF = 768, N_LAYER = 2, N_VOCAB = 512, N_KV = 128, N_GEN =
 
 static const double DENSITY = 0.1;
 
-/* n_parallel: sequences, in addition to one alone; 0: only that one. */
+/* n_parallel: sequences, in addition to a test with one; 0: only the test with one. */
 static pi_bench_report *measure(pi_mode mode, int n_parallel) {
     pi_error err = {0};
     pi_synth_options synth = pi_synth_default_options();
@@ -109,8 +109,7 @@ static void test_dense(void **state) {
     mem_free(r);
 }
 
-/* Weights are read once for a token of every sequence; rows of the embeddings and caches are not.
- */
+/* Weights are read once for one token of all sequences; rows of embeddings and caches for each. */
 static void test_parallel(void **state) {
     (void)state;
     enum { N = 3 };

@@ -200,7 +200,7 @@ static void test_paths(void **state) {
 
 /* ---- stopping -------------------------------------------------------------------------------- */
 
-#if !defined(_WIN32) /* its files have no limit */
+#if !defined(_WIN32) /* Windows has no limit of the size of files */
 /* A disk that becomes full at any point of the file, simulated by a limit on file sizes. With a
  * predictor the temporary file of predictors reaches the limit first. */
 static void check_full_disk(const char *predictor) {

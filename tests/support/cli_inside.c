@@ -20,7 +20,7 @@ static void give_up(const char *what) {
 }
 
 #if defined(_WIN32)
-/* Streams are no variables there, so their descriptors change. */
+/* On Windows streams are not variables, so this changes their descriptors. */
 static int redirect(FILE *stream, FILE *to) {
     fflush(stream);
     int kept = _dup(_fileno(stream));

@@ -272,7 +272,7 @@ static void synth_with_head(const char *shape, bool plain, bool bundle, bool mtp
     if (pi_synth(PREPARED_PATH, &o, &err)) fail_msg("%s", err.message);
 }
 
-/* Logits of the last of four tokens, with a head also of its input. */
+/* Logits of the last of four tokens; a head also gets features as input. */
 static void run_head(const model *m, bool head, float *logits) {
     static float features[4 * N_EMBD];
     const int32_t tokens[4] = {3, 100, 7, 450};
@@ -293,7 +293,7 @@ static void run_head(const model *m, bool head, float *logits) {
     engine_context_destroy(c);
 }
 
-/* The head changes nothing of the model and is the same in plain, prepared and bundled files. */
+/* The head does not change the model, and is identical in plain, prepared and bundled files. */
 static void test_head(void **state) {
     (void)state;
     static const char *const with_heads[] = {"tiny",           "tiny-opt",     "tiny-moe",

@@ -124,7 +124,7 @@ static void spm_by_hand(void **state) {
     close_vocab(o);
 }
 
-/* Tokens that are not normal, and bytes of no token, are not matched. */
+/* Tokens that are not normal, and bytes that begin no token, are not matched. */
 static void longest_by_hand(void **state) {
     (void)state;
     vocab_longest(&bytes);

@@ -351,7 +351,7 @@ AVX512_INLINE void mv_arrange(const q_format *f, const cpu_act *x, int64_t col, 
 AVX512_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
                           int64_t ldy) {
     const int64_t all = (x->n + Q_CHUNK - 1) / Q_CHUNK;
-    if (all > MV_READY) { /* longer rows than any model has */
+    if (all > MV_READY) { /* rows longer than any model has */
         for (int64_t i = 0; i < s->n; i++)
             for (int64_t col = 0; col < x->n_cols; col++)
                 mv_rows(f, 1, 1, s, i, 0, x, col, NULL, y, ldy);
@@ -369,7 +369,7 @@ AVX512_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x
                 mv_rows(f, MV_ROWS, 1, s, rows_first(s, g, MV_ROWS), stride, x, 0, ready, y, ldy);
             else
                 mv_columns(f, s, rows_first(s, g, 2), stride, x, col, end, ready, all, y, ldy);
-        for (int64_t i = n_groups * n_rows; i < s->n; i++) /* few rows, in cache from column 2 on */
+        for (int64_t i = n_groups * n_rows; i < s->n; i++) /* few rows; in cache after column 1 */
             for (int64_t c = col; c < end; c++)
                 mv_rows(f, 1, 1, s, i, 0, x, c, ready + (c - col) * all, y, ldy);
     }

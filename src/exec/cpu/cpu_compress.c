@@ -21,7 +21,7 @@ static void clear(partial *p) {
     }
 }
 
-/* A mean: equal weights. */
+/* Adds a value with weight 1: the key is a mean. */
 static void add_evenly(partial *p, const float *value, int n) {
     for (int i = 0; i < n; i++) {
         p->l[i] += 1;

@@ -150,7 +150,7 @@ void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a);
 void cpu_exec_hidden(cpu_exec *c);
 
 /* Fills in engine_ubatch.ngrams, and stores the last tokens of each item in the sessions' states.
- * Call before the steps, in plans with embeddings of n-grams. */
+ * For plans with embeddings of n-grams; call it before the steps. */
 void cpu_exec_find_ngrams(cpu_exec *c);
 
 /* y = norm of x, which may be y. */

@@ -4,8 +4,9 @@
 
 #include "cpu_exec.h"
 
-/* The token `back` before token t of an item, from the ubatch or the session's state. A token that
- * ends texts, or none, ends the n-gram: the divider replaces it and those before it. */
+/* The token `back` before token t of an item, from the ubatch or the session's state. The n-gram
+ * ends at a token that ends texts and at the start of the session: the divider replaces that token
+ * and those before it. */
 static int32_t token_before(const cpu_exec *c, const ubatch_item *item, int64_t t, int back) {
     const model_ngrams *g = &c->model->hp.ngrams;
     for (int i = 1; i <= back; i++) {
@@ -19,7 +20,7 @@ static int32_t token_before(const cpu_exec *c, const ubatch_item *item, int64_t 
     return c->ubatch.tokens[item->row + t];
 }
 
-/* The last tokens after n_tokens of an item; `state` may be the old one. Numbers of tokens are
+/* Stores the last tokens after n_tokens of an item; `state` may be the old state. Token ids are
  * exact as floats (MODEL_MAX_VOCAB). */
 static void store_tokens(const cpu_exec *c, const ubatch_item *item, int64_t n_tokens,
                          float *state) {
@@ -68,7 +69,8 @@ void cpu_exec_ngram_rows(cpu_exec *c, const plan_step *s) {
     }
 }
 
-/* The gate of a stream: the sigmoid of the root of its product with the key, with its sign. */
+/* The gate of a stream: sigmoid(sign(s) * sqrt(|s|)), where s is the scaled product of query and
+ * key. */
 static float gate_of(const float *key, const float *query, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)key[i] * (double)query[i];

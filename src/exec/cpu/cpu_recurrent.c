@@ -25,7 +25,7 @@ typedef struct conv_task {
     int n;
 } conv_task;
 
-/* Inputs in a session's state. */
+/* Number of inputs that a session's state keeps. */
 static int kept_inputs(const plan_recurrent *r) {
     return (r->n_taps - 1) * r->dilation;
 }
@@ -83,7 +83,7 @@ static void run_ssm_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
     }
 }
 
-/* Embeddings of n-grams: the streams are increased by the result. */
+/* Embeddings of n-grams: adds SiLU of the result to the streams. */
 static void run_ngram_conv(const conv_task *k, float taps[][CONV_CHANNELS]) {
     for (int64_t t = 0; t < k->item->n_tokens; t++) {
         float y[CONV_CHANNELS];
@@ -338,9 +338,9 @@ void cpu_exec_recur(cpu_exec *c, const plan_recurrent *r, int ith) {
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 
-/* Mamba gates, then (Mamba-2) norms groups of heads; the delta rule norms every head, then gates,
- * in Qwen4 with a sigmoid; KDA gates with a sigmoid, and so does lightning attention, which norms
- * all heads together. */
+/* Mamba gates, then (Mamba-2) norms groups of heads. The delta rule norms every head, then gates
+ * (Qwen4: with a sigmoid). KDA and lightning attention gate with a sigmoid; lightning attention
+ * norms all heads together. */
 static void gate_row(cpu_exec *c, const plan_recurrent *r, int64_t row) {
     bool first = r->mixer & (MIXER_SSM | MIXER_SCAN), all = r->mixer == MIXER_LIGHTNING;
     int64_t n = r->n_head * r->head_dim, width = first ? n / r->n_group : all ? n : r->head_dim;

@@ -1,6 +1,6 @@
-/* cpu_wkv.c: RWKV: inputs shifted towards the token before, and the recurrence over a session's
- * state. Channels are independent, and so are heads: a thread takes some of one session and goes
- * through the tokens in order.
+/* cpu_wkv.c: RWKV: inputs shifted towards the previous token, and the recurrence over a session's
+ * state. Channels are independent, and so are heads: a thread computes some of them for one
+ * session, with the tokens in order.
  *
  * Sources: Peng et al. 2024 (RWKV-6, arXiv 2404.05892), Peng et al. 2025 (RWKV-7, arXiv
  * 2503.14456). */
@@ -12,7 +12,7 @@
 
 enum { SHIFT_CHANNELS = 256 };
 
-/* Copies the input of the token at t; t < 0: of the last one before the ubatch. */
+/* Copies the input of token t to the state; t < 0: that of the last token before the ubatch. */
 static void keep_input(const cpu_exec *c, const plan_step *s, const ubatch_item *item, int64_t at,
                        int64_t t, int64_t first, int64_t n, float *state) {
     const float *from = t >= 0             ? cpu_exec_row(c, s->in, item->row + t)
@@ -67,7 +67,8 @@ void cpu_exec_shift(cpu_exec *c, const plan_step *s, const args_shift *a) {
 typedef struct wkv_token {
     int64_t n;
     const float *query, *decay, *key, *value;
-    const float *erase, *insert; /* RWKV-7: S += (S . erase) insert, before the decay; else NULL */
+    const float *erase, *insert; /* RWKV-7: S += (S . erase) insert, where S . erase uses S before
+                                    the decay; else NULL */
     float *out;
 } wkv_token;
 
@@ -83,7 +84,7 @@ static float dot(const float *x, const float *y, int64_t n) {
     return sum;
 }
 
-/* RWKV-6 with a bonus reads the state before the token's key is added. */
+/* RWKV-6 with a bonus reads the state before the token's key is added to it. */
 static void update(const wkv_token *k, const float *bonus, float *state) {
     float own = 0;
     for (int64_t i = 0; bonus && i < k->n; i++) own += k->query[i] * bonus[i] * k->key[i];
@@ -101,7 +102,7 @@ static void update(const wkv_token *k, const float *bonus, float *state) {
     }
 }
 
-/* RWKV-7: keys, the direction that is erased and what is inserted there, values. */
+/* RWKV-7: sets the key, the direction to erase, the vector to insert, and the value. */
 static void set_7(const cpu_exec *c, const struct plan_wkv *w, int64_t row, int64_t at,
                   wkv_token *k, float *own) {
     const float *key = k->key, *rate = cpu_exec_row(c, BUF_SSM_BETA, row) + at;

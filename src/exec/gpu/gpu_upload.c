@@ -160,8 +160,8 @@ static pi_status alloc_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out, 
 }
 
 /* If host and device share memory, the device reads rows from the mapped file: float rows if they
- * are aligned like packed ones, quantized rows as they are. Not if neurons or experts move, because
- * a move writes rows. False: the rows must be copied. */
+ * are aligned like packed rows, quantized rows always. It cannot do so if neurons or experts move,
+ * because a move writes rows. False: the rows must be copied. */
 static bool import_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out) {
     int part;
     uint64_t offset;
@@ -429,7 +429,7 @@ static pi_status upload_compress(gpu_exec *g, const plan_step *s, const args_com
     return gpu_exec_upload_floats(g, of->norm, of->dim, "a norm", &out->k_norm, err);
 }
 
-/* Keys of blocks are stored by OP_COMPRESS. */
+/* OP_COMPRESS stores the keys of blocks. */
 static pi_status upload_index(gpu_exec *g, const plan_step *s, const args_rope *a,
                               gpu_exec_step *out, pi_error *err) {
     int64_t n = g->model->hp.index_dim;

@@ -1,7 +1,7 @@
 /* vulkan.h: inside of the Vulkan backend, for all GPUs whose driver has Vulkan 1.2.
  *
- * Files: vulkan_calls.h, the functions of the loader; vulkan_open.c, opens the loader and asks
- * devices what they have; vulkan_device.c, logical devices, errors, the table; vulkan_memory.c,
+ * Files: vulkan_calls.h, the functions of the loader; vulkan_open.c, opens the loader and finds out
+ * what devices support; vulkan_device.c, logical devices, errors, the table; vulkan_memory.c,
  * memory; vulkan_books.c, tables; vulkan_pipelines.c, pipelines; vulkan_cache.c, their file;
  * vulkan_stream.c, streams, events, copies, launches, programs. The operations are in vulkan_op_*.c
  * (vulkan_ops.h).
@@ -192,7 +192,7 @@ bool vulkan_find_host(vulkan_slot *slot, const void *p, size_t n_bytes, VkBuffer
                       uint64_t *at);
 void vulkan_free_chunks(vulkan_slot *slot);
 
-/* vulkan_books.c: fills slot->books, unless another context has. */
+/* vulkan_books.c: fills slot->books, unless another context has done so. */
 pi_status vulkan_books_open(gpu_device *d, pi_error *err);
 
 /* vulkan_pipelines.c. The slot is locked. */

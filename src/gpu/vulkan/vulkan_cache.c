@@ -1,7 +1,8 @@
 /* vulkan_cache.c: the driver's pipeline cache in a file, for drivers that do not keep one
  * themselves. The name of the file is a digest of the device, its driver and the program's shaders,
- * so that versions do not replace each other's. The file begins with the digest of the rest: a
- * driver may trust what it is given. Errors only cost time: without a file the driver compiles. */
+ * so that versions do not replace each other's. The file begins with the digest of the rest,
+ * because a driver may not check the data. Errors only cost time: without a file the driver
+ * compiles. */
 #include <stdio.h>
 #include <string.h>
 

@@ -252,8 +252,8 @@ static void leave_slot(vulkan_slot *slot) {
     os_mutex_unlock(&slot->mutex);
 }
 
-/* The first context makes the logical device; its pipeline cache has a file in that context's
- * folder, NULL: none. */
+/* The first context creates the logical device. Its pipeline cache has a file in that context's
+ * folder (NULL: no file). */
 static pi_status enter_slot(int index, const gpu_host *host, const char *folder, vulkan_slot **out,
                             pi_error *err) {
     char name[64];

@@ -113,8 +113,8 @@ static uint32_t queries_of(const gpu_attention *a) {
     return vulkan_cols(a->n_head / a->kv.n_head_kv);
 }
 
-/* With `turns` the query is rotated in place: nothing else reads it. Of MLA the rows are keys and
- * values. */
+/* With `turns` the query is rotated in place: nothing else reads it. In MLA the rows are both keys
+ * and values. */
 void vulkan_op_attention(gpu_stream *s, const gpu_attention *a) {
     const bool latent = a->kv.v_row == 0;
     assert(a->n_cols >= 1 && a->n_head % a->kv.n_head_kv == 0);

@@ -1,6 +1,6 @@
 /* posix.c: calls of POSIX and GNU that tests use and Windows's C library lacks. The headers in this
- * folder, which tests find first, add them to the compiler's. What has no counterpart, such as
- * fork, is not here: tests/not_on_windows.cmake lists the tests that need it. */
+ * folder, which tests find first, add them to the compiler's. Calls without a counterpart, such as
+ * fork, are not here: tests/not_on_windows.cmake lists the tests that need them. */
 #include <direct.h>
 #include <errno.h>
 #include <fcntl.h>

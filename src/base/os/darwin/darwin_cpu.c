@@ -6,7 +6,7 @@
 
 #include "os_cpu.h"
 
-/* No processor with such registers runs this system. */
+/* No CPU that runs this system has tile registers. */
 bool os_cpu_allow_tiles(void) {
     return false;
 }
@@ -28,7 +28,7 @@ void os_cpu_features(uint32_t words[2]) {
         if (sysctlbyname(features[i].name, &has, &n, NULL, 0) == 0 && has)
             words[features[i].word] |= UINT32_C(1) << features[i].bit;
     }
-    words[0] |= 1u << 1; /* older releases do not name it; every processor of Apple has it */
+    words[0] |= 1u << 1; /* older releases do not name it; every Apple CPU has it */
 #endif
 }
 
@@ -38,8 +38,8 @@ void os_cpu_name(char *name, size_t n_name) {
 
 /* ---- priorities ------------------------------------------------------------------------------ */
 
-/* A thread has a quality of service; niceness belongs to the process. Each class with its lowest
- * niceness. Threads of the last one run only on efficiency cores. */
+/* Niceness belongs to the process; a thread has a quality-of-service class instead. The table gives
+ * the lowest niceness of each class. Threads of the last class run only on efficiency cores. */
 static const struct {
     int nice;
     qos_class_t class;

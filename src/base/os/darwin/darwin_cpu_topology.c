@@ -6,7 +6,7 @@
 
 #include "cpu_topology.h"
 
-/* A number that the system describes; 0: it does not. */
+/* A number from sysctl; 0: the system does not have it. */
 static size_t number(const char *name) {
     union {
         uint32_t four;
@@ -35,15 +35,15 @@ int cpu_count_available(void) {
     return cpu_set_count(&set);
 }
 
-/* Level 0 has the performance cores. */
+/* perflevel0: the performance cores. */
 int cpu_count_physical(void) {
     size_t n = number("hw.perflevel0.physicalcpu");
     if (n == 0) n = number("hw.physicalcpu");
     return n > 0 ? (int)n : 1;
 }
 
-/* Apple's processors have a cache of level 2 per cluster of performance cores; what is behind it is
- * not described. Those of Intel have one of level 3. */
+/* Apple's CPUs have a level-2 cache per cluster of performance cores; the system does not describe
+ * the cache behind it. Intel's CPUs have a level-3 cache. */
 size_t cpu_last_cache(void) {
     const size_t usual = (size_t)32 << 20;
     size_t third = number("hw.l3cachesize");

@@ -1,4 +1,4 @@
-/* darwin_file.c: what Darwin has instead of Linux's flags for descriptors. */
+/* darwin_file.c: operations on files that Linux does differently. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "os_file.h"
 
-/* Reads without the page cache are a property of the descriptor here; they take any address. */
+/* On Darwin reading past the page cache is a property of the descriptor; any address will do. */
 int os_file_open(const char *path, unsigned how, os_file *out) {
     static const struct {
         unsigned how;
@@ -31,7 +31,7 @@ int os_file_open(const char *path, unsigned how, os_file *out) {
     return problem;
 }
 
-/* Files have names here. */
+/* Darwin has no files without a name. */
 int os_file_open_unnamed(const char *folder, os_file *out) {
     (void)folder;
     *out = OS_FILE_NONE;
@@ -49,7 +49,7 @@ int os_file_link(os_file f, const char *path) {
     return EOPNOTSUPP;
 }
 
-/* In one piece if possible, else in any. */
+/* Reserves one contiguous piece if possible, else any pieces. */
 int os_file_reserve(os_file f, uint64_t size) {
     struct stat now;
     if (fstat((int)f, &now) != 0) return errno;
@@ -65,13 +65,13 @@ int os_file_reserve(os_file f, uint64_t size) {
     return ftruncate((int)f, (off_t)size) == 0 ? 0 : errno;
 }
 
-/* fsync() leaves bytes in the cache of the drive. File systems of other machines have only it. */
+/* fsync() leaves bytes in the drive's cache, but network file systems have only fsync(). */
 int os_file_sync(os_file f) {
     if (fcntl((int)f, F_FULLFSYNC) != -1) return 0;
     return fsync((int)f) == 0 ? 0 : errno;
 }
 
-/* No call names a part of a file. */
+/* Darwin has no call to drop a part of a file from the page cache. */
 void os_file_forget(os_file f, uint64_t offset, uint64_t n_bytes) {
     (void)f;
     (void)offset;

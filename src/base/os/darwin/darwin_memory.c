@@ -13,7 +13,7 @@ void *os_memory_map(size_t n_bytes) {
     return p == MAP_FAILED ? NULL : p;
 }
 
-/* The system chooses the size of pages: 16 KiB with Apple's processors. */
+/* The system chooses the size of pages: 16 KiB on Apple's CPUs. */
 void os_memory_use_small_pages(void *p, size_t n_bytes) {
     (void)p;
     (void)n_bytes;
@@ -24,7 +24,7 @@ void os_memory_use_huge_pages(const void *p, size_t n_bytes) {
     (void)n_bytes;
 }
 
-/* Shared memory has a name until it is open. */
+/* Creates shared memory with a name, opens it, and removes the name. */
 os_shared os_shared_create(size_t n_bytes) {
     enum { ATTEMPTS = 8 };
     int fd = -1;
@@ -42,7 +42,7 @@ os_shared os_shared_create(size_t n_bytes) {
     return OS_SHARED_NONE;
 }
 
-/* Only files can have holes here. */
+/* On Darwin only files can have holes. */
 int os_shared_discard(os_shared s, size_t offset, size_t n_bytes) {
     (void)s;
     (void)offset;

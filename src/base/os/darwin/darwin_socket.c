@@ -7,8 +7,8 @@
 
 enum { POLLED = 256 }; /* sockets of one poll() */
 
-/* poll() has no event for the end of the peer's direction: a readable socket without a byte is at
- * its end. Behind unread bytes the end is not seen. */
+/* poll() has no event for a peer that has closed its direction: a readable socket without a byte
+ * has reached the end. While there are unread bytes, the end is not seen. */
 static bool at_end(int fd) {
     char byte;
     ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);

@@ -26,7 +26,7 @@ int posix_pipe(int ends[2]) {
     return 0;
 }
 
-/* Writing to a closed connection raises no signal (MSG_NOSIGNAL of other systems). */
+/* Writing to a closed connection must raise no signal; other systems have MSG_NOSIGNAL for this. */
 int posix_stream_socket(int family, int protocol) {
     const int one = 1;
     int fd = close_in_programs(socket(family, SOCK_STREAM, protocol));

@@ -20,7 +20,7 @@ int os_condition_init(os_condition *c) {
     return pthread_cond_init(posix_condition(c), NULL);
 }
 
-/* Absolute times would be those of a clock that the user can set. */
+/* The time is relative: absolute times would be those of a clock that the user can set. */
 bool os_condition_wait_until(os_condition *c, os_mutex *m, double until) {
     double left = until - clock_seconds();
     const struct timespec time = posix_timespec(left > 0 ? left : 0);

@@ -1,4 +1,4 @@
-/* linux_file.c: what only Linux has for descriptors. */
+/* linux_file.c: operations on files that only Linux has. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

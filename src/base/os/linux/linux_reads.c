@@ -17,7 +17,7 @@ const char *os_reads_name(void) {
     return "io_uring";
 }
 
-/* The kernel gives reads that would wait to threads. */
+/* The kernel passes reads that would wait to its threads. */
 bool os_reads_overlap(os_file f) {
     (void)f;
     return true;

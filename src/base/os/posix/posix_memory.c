@@ -38,7 +38,7 @@ void *os_memory_reserve(size_t n_bytes) {
     return p == MAP_FAILED ? NULL : p;
 }
 
-/* The kernel does it when a page is written. */
+/* The kernel commits a page when it is first written. */
 int os_memory_commit(void *at, size_t n_bytes) {
     (void)at;
     (void)n_bytes;

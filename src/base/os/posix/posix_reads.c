@@ -1,4 +1,4 @@
-/* posix_reads.c: a system or a build without asynchronous reads of files. Threads read instead. */
+/* posix_reads.c: for systems and builds without asynchronous reads of files: threads read. */
 #include <errno.h>
 
 #include "os_reads.h"
@@ -12,7 +12,7 @@ bool os_reads_overlap(os_file f) {
     return false;
 }
 
-/* Without the first function there is no os_reads for the others. */
+/* This function always fails, so nobody calls the other ones. */
 int os_reads_create(os_file f, size_t most, os_reads **out) {
     (void)f;
     (void)most;

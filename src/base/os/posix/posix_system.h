@@ -1,5 +1,5 @@
-/* posix_system.h: where systems of POSIX differ, for the files of this folder. Each system's folder
- * defines these functions; what differs more is in its files of the same subjects. */
+/* posix_system.h: small functions that differ between POSIX systems, for the files of this folder.
+ * Each system's folder defines them, and has its own files for subjects that differ more. */
 #ifndef BASE_POSIX_SYSTEM_H
 #define BASE_POSIX_SYSTEM_H
 

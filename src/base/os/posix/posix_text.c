@@ -1,4 +1,4 @@
-/* posix_text.c: functions of POSIX, and memmem, which its systems have. */
+/* posix_text.c: functions of POSIX, and memmem, which POSIX systems also have. */
 #include <fnmatch.h>
 #include <string.h>
 

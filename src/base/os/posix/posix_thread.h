@@ -1,5 +1,5 @@
-/* posix_thread.h: objects of os_thread.h as those of the C library. Waiting for words of memory,
- * time limits and random bytes are in the file of each system. */
+/* posix_thread.h: casts the objects of os_thread.h to those of the C library. Each system has its
+ * own file for waiting on words of memory, time limits and random bytes. */
 #ifndef BASE_POSIX_THREAD_H
 #define BASE_POSIX_THREAD_H
 
@@ -22,8 +22,8 @@ static inline struct timespec posix_timespec(double seconds) {
     return (struct timespec){.tv_sec = (time_t)whole, .tv_nsec = (long)((seconds - whole) * 1e9)};
 }
 
-/* Gives a new thread the priority of the calling thread, where the system does not. Each system's
- * folder defines it. */
+/* Gives a new thread the priority of the calling thread, where the system does not do so. Each
+ * system's folder defines this function. */
 void posix_thread_inherit(pthread_attr_t *attributes);
 
 #endif

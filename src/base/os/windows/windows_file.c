@@ -181,7 +181,7 @@ int os_file_read(os_file f, void *data, size_t n, size_t *n_read) {
     return 0;
 }
 
-/* Events that no read uses, since creating one takes as long as a short read. */
+/* Events that no read uses now, kept because creating one takes as long as a short read. */
 static _Atomic(HANDLE) events[32];
 
 static HANDLE take_event(void) {

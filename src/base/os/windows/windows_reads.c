@@ -48,15 +48,15 @@ void os_reads_destroy(os_reads *r) {
     mem_free(r);
 }
 
-/* A drive takes microseconds longer than the return from ReadFile. Several reads, since this thread
- * may be interrupted after one of them. */
+/* A read from a drive ends microseconds after ReadFile returns. Several reads are tried, since this
+ * thread may be interrupted after one of them. */
 bool os_reads_overlap(os_file f) {
     enum { PAGE = 4096, ATTEMPTS = 4 }; /* a page is a multiple of every drive's block size */
     _Alignas(PAGE) char page[PAGE];
     const os_read_part part = {page, PAGE};
     os_reads *r;
     bool overlap = false;
-    if (os_reads_create(f, 1, &r) != 0) return true; /* for os_reads_create to report */
+    if (os_reads_create(f, 1, &r) != 0) return true; /* os_reads_create will report it */
     for (int i = 0; i < ATTEMPTS && !overlap; i++) {
         os_read_done done;
         os_reads_add(r, 0, &part, 1, 0);

@@ -127,7 +127,7 @@ ARGS(vulkan_attention_args) {
     i32 n_cols, n_splits, window, v_hadamard;
     float scale, softcap, temperature;
     i32 temperature_length, temperature_offset;
-    i32 q_hadamard; /* MLA: the cache's; queries are multiplied here */
+    i32 q_hadamard; /* MLA: kv.k_hadamard; the shader multiplies the queries. 0: none */
     u32 flags;
 };
 

@@ -1,6 +1,6 @@
 // columns.glsl: columns for dot.glsl in shared memory, in the int8 form. Column c is q8_bytes(n) * c
-// bytes behind the first one, which is its address. The shader defines before it MOST, the words of
-// all columns.
+// bytes behind the first one, which is its address. The shader must define MOST first, the number of
+// words of all columns.
 
 shared uint q8_words[MOST];
 

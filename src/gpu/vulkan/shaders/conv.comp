@@ -1,4 +1,4 @@
-// conv.comp: the causal convolution of recurrent layers. A thread has a channel: it processes a
+// conv.comp: the causal convolution of recurrent layers. A thread computes one channel: it processes a
 // session's columns in order and keeps the last inputs in registers. Only the workgroups of a
 // session's first column compute, because a program does not know where sessions begin.
 #version 460

@@ -1,4 +1,4 @@
-// gate.comp: the gated norm behind a recurrence: a workgroup has a group of a column.
+// gate.comp: the gated norm after a recurrence: a workgroup computes one group of a column.
 #version 460
 #include "vulkan.glsl"
 #include "block.glsl"

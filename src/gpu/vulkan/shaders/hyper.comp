@@ -1,4 +1,4 @@
-// hyper.comp: hyper-connections: a thread has an element of all streams.
+// hyper.comp: hyper-connections: a thread computes one element of all streams.
 #version 460
 #include "vulkan.glsl"
 #include "math.glsl"

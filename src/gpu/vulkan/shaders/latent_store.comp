@@ -1,5 +1,5 @@
-// latent_store.comp: compressed attention (MLA): a workgroup has the RoPE elements of a query, or the
-// row of a column: the key's RoPE elements, then the latent vector.
+// latent_store.comp: compressed attention (MLA): a workgroup computes the RoPE elements of a query, or
+// the cache row of a column: the key's RoPE elements, then the latent vector.
 #version 460
 #include "vulkan.glsl"
 #include "block.glsl"

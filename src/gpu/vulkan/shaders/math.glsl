@@ -9,8 +9,8 @@ float tanh_of(float x) {
 
 float sigmoid(float x) { return 1.0 / (1.0 + exp(-x)); }
 
-// ln(1 + e^x); x where e^x dominates. Of e^x up to 1 by the series of the artanh, because Vulkan
-// leaves ln near 1 inexact.
+// ln(1 + e^x); x where e^x dominates. For e^x up to 1 it uses the series of artanh, because
+// Vulkan's ln is inexact near 1.
 float softplus(float x) {
     if (x > 20.0) return x;
     float e = exp(x), z = e / (2.0 + e), s = z * z;

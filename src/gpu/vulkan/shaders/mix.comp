@@ -1,5 +1,5 @@
 // mix.comp: several residual streams (AltUp): before a layer, or with MIX_CORRECTS after it. A thread
-// has an element of all streams; every workgroup computes the few coefficients.
+// computes one element of all streams; every workgroup computes the few coefficients.
 #version 460
 #include "vulkan.glsl"
 #include "math.glsl"

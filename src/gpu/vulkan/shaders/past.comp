@@ -1,4 +1,4 @@
-// past.comp: attention over earlier residuals: a workgroup has a column.
+// past.comp: attention over earlier residuals: a workgroup computes one column.
 #version 460
 #include "vulkan.glsl"
 #include "block.glsl"

@@ -1,4 +1,4 @@
-// past_add.comp: adds to the newest residual, or begins it: a thread has an element.
+// past_add.comp: adds to the newest residual, or begins it: a thread computes one element.
 #version 460
 #include "vulkan.glsl"
 

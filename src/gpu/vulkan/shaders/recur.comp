@@ -31,7 +31,7 @@ vec3 group_sum(vec3 v) {
     return sum;
 }
 
-// What the elements of a head share in a column.
+// Values that all elements of a head share in a column.
 struct head_values {
     float decay, by; // by: factor of values
     float beta;
