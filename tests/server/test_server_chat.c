@@ -359,7 +359,7 @@ static void test_tools(void **state) {
         n_ids += json_kind_of(json_get(call, "id")) == JSON_STRING;
         json_free(doc);
     }
-    /* arguments arrive as they are written: name, then parts, in which a busy server joins tokens */
+    /* arguments arrive in parts, while they are written; a busy server joins tokens */
     assert_true(n_calls > 2 && n_ids == 1);
     char *text = http_joined(&r, "choices.0.delta.tool_calls.0.function.arguments", 0);
     case_check_weather(text);
