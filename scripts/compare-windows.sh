@@ -8,6 +8,9 @@
 # keeps shared memory in a file in /tmp; if root runs this script, its /tmp is empty and in memory.
 set -eu
 if unshare -m true 2>/dev/null && [ -z "${COMPARE_INSIDE:-}" ]; then
+    case "$PWD/ $*" in
+    /tmp/* | *" /tmp/"*) echo "$0: files in /tmp: this script hides that folder" >&2; exit 2 ;;
+    esac
     export COMPARE_INSIDE=1
     exec unshare -m sh -c 'mount -t tmpfs -o mode=1777 wine /tmp && exec "$@"' sh "$0" "$@"
 fi
