@@ -63,7 +63,7 @@ run() {
             cp "$model" model.gguf # the other commands need a vocabulary
             ;;
         prepare | tune)
-            set -- "$@" --calibration-tokens 256
+            set -- "$@" --calibration-tokens 1024
             "$wine" powerinfer.exe "$@" >out 2>err </dev/null || fail "$*: $(cat err)"
             ;;
         serve)
