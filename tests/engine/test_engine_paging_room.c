@@ -22,6 +22,13 @@
 enum { N_CTX = 256, N_BATCH = 16, MAX_VOCAB = 512, MIB = 1 << 20 };
 enum { LOOK_US = 300000 }; /* longer than the time between two looks at free memory */
 
+/* ThreadSanitizer's own memory grows by more than the caches return. */
+#if defined(__SANITIZE_THREAD__)
+enum { SHADOWED = true };
+#else
+enum { SHADOWED = false };
+#endif
+
 static atomic_ullong room; /* bytes */
 static int n_messages;
 
@@ -159,7 +166,7 @@ static void memory_falls_and_rises(const char *shape) {
     feed_with_room(&p, 0);
     uint64_t least = memory_of(&p.paged).cache;
     assert_true(least > 0 && least <= less && all - least > MIB / 8);
-    bool measurable = all - least > MIB; /* views of shared memory count as well */
+    bool measurable = all - least > MIB && !SHADOWED; /* views of shared memory count as well */
     assert_true(!measurable || before > resident() + (all - least) / 2);
     feed_with_room(&p, 0);
     assert_int_equal(memory_of(&p.paged).cache, least);
