@@ -79,9 +79,8 @@ static pi_status start(drive *d, drive_backend backend, pi_error *err) {
     if (backend == DRIVE_ASYNC)
         return error_set(err, PI_ERR_UNSUPPORTED, "%s cannot be used: %s: %s", name, d->path,
                          strerror(errno));
-    if (backend == DRIVE_AUTO &&
-        errno !=
-            ENOSYS) /* blocked by a sandbox; ENOSYS: kernel or build without it, or no overlap */
+    /* ENOSYS: the kernel or the build lacks it, or reads do not overlap; others: a sandbox */
+    if (backend == DRIVE_AUTO && errno != ENOSYS)
         log_line(LOG_LEVEL_WARN, "%s cannot be used: %s: %s: falling back to threads", name,
                  d->path, strerror(errno));
     if (drive_threads_create(d)) return PI_OK;

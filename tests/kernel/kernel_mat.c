@@ -335,6 +335,14 @@ void kernel_test_long_rows(void **state) {
         shape.n_out = 18;
         shape.n_cols = KERNEL_SAMPLED ? 5 : 17;
         make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
+        /* columns that are arranged in advance in parts, and columns too long for that */
+        shape.n_out = 5;
+        shape.n_in = 29696;
+        shape.n_cols = 7;
+        make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
+        shape.n_in = 37120;
+        shape.n_cols = 4;
+        make_and_check(&tiers, shape, KERNEL_NORMAL, &r);
     }
 }
 

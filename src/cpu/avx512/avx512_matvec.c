@@ -20,7 +20,7 @@ enum {
     MV_ROWS = 4,    /* rows at once (streams) for one column; half as many for several columns */
     MV_WIDE = 500,  /* from this number of bytes per chunk two streams are faster than four: Q8_0 */
     MV_COLS = 4,    /* columns that share a row's unpacked weights */
-    MV_READY = 128, /* chunks of columns that are arranged in advance: 88 KiB */
+    MV_READY = 256, /* chunks of columns arranged in advance: 176 KiB, n_in up to 32768 */
     MV_AHEAD = 2048 /* bytes, of each stream; 1024, 4096 and 8192 were slower on Zen 5 */
 };
 
@@ -326,12 +326,13 @@ AVX512_INLINE void mv_rows(const q_format *f, const int n_rows, const int n_cols
 AVX512_INLINE void mv_columns(const q_format *f, const cpu_rows *s, int64_t i, int64_t stride,
                               const cpu_act *x, int64_t col, int64_t end, const mv_part *ready,
                               int64_t all, float *y, int64_t ldy) {
-    for (; col + MV_COLS <= end; col += MV_COLS, ready += MV_COLS * all)
+    const int64_t step = ready != NULL ? all : 0;
+    for (; col + MV_COLS <= end; col += MV_COLS, ready += MV_COLS * step)
         mv_rows(f, 2, MV_COLS, s, i, stride, x, col, ready, y, ldy);
     if (col + 2 <= end) {
         mv_rows(f, 2, 2, s, i, stride, x, col, ready, y, ldy);
         col += 2;
-        ready += 2 * all;
+        ready += 2 * step;
     }
     if (col < end) mv_rows(f, 2, 1, s, i, stride, x, col, ready, y, ldy);
 }
@@ -339,7 +340,7 @@ AVX512_INLINE void mv_columns(const q_format *f, const cpu_rows *s, int64_t i, i
 /* Arranges columns [col, end). */
 AVX512_INLINE void mv_arrange(const q_format *f, const cpu_act *x, int64_t col, int64_t end,
                               mv_part *ready) {
-    for (; col < end && f->quad != NULL; col++) {
+    for (; col < end; col++) {
         act_q8_column c = act_q8_at(x, col);
         int64_t left = x->n;
         for (; left >= Q_CHUNK; left -= Q_CHUNK, c = act_q8_skip(c, Q_GROUPS))
@@ -348,31 +349,39 @@ AVX512_INLINE void mv_arrange(const q_format *f, const cpu_act *x, int64_t col, 
     }
 }
 
-AVX512_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
-                          int64_t ldy) {
+/* `arranges`, a constant: columns are arranged for all rows, as many at once as fit. */
+AVX512_INLINE void mv_all(const q_format *f, const bool arranges, const cpu_rows *s,
+                          const cpu_act *x, float *y, int64_t ldy) {
     const int64_t all = (x->n + Q_CHUNK - 1) / Q_CHUNK;
-    if (all > MV_READY) { /* rows longer than any model has */
-        for (int64_t i = 0; i < s->n; i++)
-            for (int64_t col = 0; col < x->n_cols; col++)
-                mv_rows(f, 1, 1, s, i, 0, x, col, NULL, y, ldy);
-        return;
-    }
+    const int64_t at_once = arranges ? MV_READY / all : x->n_cols;
     const bool wide = f->chunk_bytes >= MV_WIDE && s->list == NULL;
     const int64_t n_rows = x->n_cols == 1 && !wide ? MV_ROWS : 2, n_groups = s->n / n_rows;
-    const int64_t stride = rows_stride(s, n_groups), at_once = MV_READY / all;
-    mv_part ready[MV_READY];
+    const int64_t stride = rows_stride(s, n_groups);
+    mv_part parts[MV_READY];
+    const mv_part *ready = arranges ? parts : NULL;
     for (int64_t col = 0; col < x->n_cols; col += at_once) {
         const int64_t end = x->n_cols - col < at_once ? x->n_cols : col + at_once;
-        mv_arrange(f, x, col, end, ready);
+        if (arranges) mv_arrange(f, x, col, end, parts);
         for (int64_t g = 0; g < n_groups; g++)
             if (n_rows == MV_ROWS)
                 mv_rows(f, MV_ROWS, 1, s, rows_first(s, g, MV_ROWS), stride, x, 0, ready, y, ldy);
             else
                 mv_columns(f, s, rows_first(s, g, 2), stride, x, col, end, ready, all, y, ldy);
-        for (int64_t i = n_groups * n_rows; i < s->n; i++) /* few rows; in cache after column 1 */
+        for (int64_t i = n_groups * n_rows; i < s->n; i++) /* few rows, in cache from column 2 on */
             for (int64_t c = col; c < end; c++)
-                mv_rows(f, 1, 1, s, i, 0, x, c, ready + (c - col) * all, y, ldy);
+                mv_rows(f, 1, 1, s, i, 0, x, c, arranges ? ready + (c - col) * all : NULL, y, ldy);
     }
+}
+
+/* Columns that are too long to be arranged in advance are arranged for every pair of rows. */
+AVX512_INLINE void mv_run(const q_format *f, const cpu_rows *s, const cpu_act *x, float *y,
+                          int64_t ldy) {
+    const int64_t all = (x->n + Q_CHUNK - 1) / Q_CHUNK;
+    const int64_t together = x->n_cols < MV_COLS ? x->n_cols : MV_COLS;
+    if (f->quad != NULL && all * together <= MV_READY)
+        mv_all(f, true, s, x, y, ldy);
+    else
+        mv_all(f, false, s, x, y, ldy);
 }
 
 #define DEFINE(type, name, ...) ROWS_DEFINE(extern, avx512, name, mv_run)
