@@ -505,6 +505,36 @@ static double deviation_of(const synth_recipe *r, tensor_role role, uint64_t n_i
     return 1 / sqrt((double)r->shape->n_latent); /* from a latent vector, whose variance is 1 */
 }
 
+/* The elements of vectors that are not random. */
+static float constant_of(tensor_role role) {
+    switch (role) {
+    case ROLE_ATTN_NORM:
+    case ROLE_ATTN_NORM_2:
+    case ROLE_ATTN_Q_NORM:
+    case ROLE_ATTN_K_NORM:
+    case ROLE_ATTN_Q_A_NORM:
+    case ROLE_ATTN_KV_A_NORM:
+    case ROLE_INDEX_K_NORM:
+    case ROLE_COMPRESS_NORM:
+    case ROLE_INDEX_COMPRESS_NORM:
+    case ROLE_FFN_NORM:
+    case ROLE_OUTPUT_NORM:
+    case ROLE_DRAFT_EMBD_NORM:
+    case ROLE_DRAFT_NORM:
+    case ROLE_SSM_NORM:
+    case ROLE_EXPERT_LATENT_NORM:
+        return 1;
+    case ROLE_HYPER_ATTN_SCALE:
+    case ROLE_HYPER_FFN_SCALE:
+    case ROLE_HYPER_HEAD_SCALE:
+        return HYPER_SCALE;
+    case ROLE_SSM_A:
+        return -1;
+    default: /* biases */
+        return 0;
+    }
+}
+
 void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
                     uint64_t n_in, float *out) {
     if (make_unplanted(r, role, layer, row, n_in, out)) return;
@@ -582,23 +612,17 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_EXPERT_LATENT_IN:
         make_up_row(r, role, layer, row, out);
         break;
-    case ROLE_SSM_A:
-        for (uint64_t i = 0; i < n_in; i++) out[i] = -1;
-        break;
     case ROLE_EXPERT_GATE:
-        if (r->shape->n_expert_embd > 0) {
-            make_latent_row(r, role, layer, source_row(r, row, r->shape->n_ff), n_in, out);
-            break;
-        }
-        make_gate_row(r, layer, source_row(r, row, r->shape->n_ff), out);
+    case ROLE_EXPERT_UP: {
+        const uint64_t neuron = source_row(r, row, r->shape->n_ff);
+        if (r->shape->n_expert_embd > 0)
+            make_latent_row(r, role, layer, neuron, n_in, out);
+        else if (role == ROLE_EXPERT_GATE)
+            make_gate_row(r, layer, neuron, out);
+        else
+            make_up_row(r, role, layer, neuron, out);
         break;
-    case ROLE_EXPERT_UP:
-        if (r->shape->n_expert_embd > 0) {
-            make_latent_row(r, role, layer, source_row(r, row, r->shape->n_ff), n_in, out);
-            break;
-        }
-        make_up_row(r, role, layer, source_row(r, row, r->shape->n_ff), out);
-        break;
+    }
     case ROLE_EXPERT_DOWN:
         make_expert_down(r, layer, source_row(r, row, synth_shape_expert_embd(r->shape)), false,
                          n_in, out);
@@ -613,30 +637,10 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_OUTPUT:
         make_reader(r, &g, r->n_layer, n_in, out);
         break;
-    case ROLE_ATTN_NORM:
-    case ROLE_ATTN_NORM_2:
-    case ROLE_ATTN_Q_NORM:
-    case ROLE_ATTN_K_NORM:
-    case ROLE_ATTN_Q_A_NORM:
-    case ROLE_ATTN_KV_A_NORM:
-    case ROLE_INDEX_K_NORM:
-    case ROLE_COMPRESS_NORM:
-    case ROLE_INDEX_COMPRESS_NORM:
-    case ROLE_FFN_NORM:
-    case ROLE_OUTPUT_NORM:
-    case ROLE_DRAFT_EMBD_NORM:
-    case ROLE_DRAFT_NORM:
-    case ROLE_SSM_NORM:
-    case ROLE_EXPERT_LATENT_NORM:
-        for (uint64_t i = 0; i < n_in; i++) out[i] = 1;
+    default: {
+        const float value = constant_of(role);
+        for (uint64_t i = 0; i < n_in; i++) out[i] = value;
         break;
-    case ROLE_HYPER_ATTN_SCALE:
-    case ROLE_HYPER_FFN_SCALE:
-    case ROLE_HYPER_HEAD_SCALE:
-        for (uint64_t i = 0; i < n_in; i++) out[i] = HYPER_SCALE;
-        break;
-    default: /* biases */
-        memset(out, 0, n_in * sizeof *out);
-        break;
+    }
     }
 }
