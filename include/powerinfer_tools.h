@@ -430,6 +430,13 @@ typedef struct pi_bench_options {
      * order and start over at the end. NULL: every test uses the same random tokens. */
     const int32_t *tokens;
     int32_t n_tokens;
+    /* Drafts for its text 0 (powerinfer_speculate.h); NULL: none. Decode tests of one sequence then
+     * sample their tokens, and each runs without and with drafts. The context needs n_logits of
+     * 1 + n_max, and a head that drafts as its drafter. */
+    struct pi_speculator *speculator;
+    const char *drafts; /* kind of these drafts, for results; static string */
+    float temp;         /* temperature of sampled tokens; <= 0 (default): the most likely ones */
+    uint64_t seed;
     const char *model_path; /* of the model, for its neuron frequencies; NULL: uniform */
     const char *trace; /* path to write the timeline of one prefill ubatch (of the first length) and
                           of one decoded token to; NULL: none */
@@ -465,6 +472,11 @@ typedef struct pi_bench_result {
     /* Experts' matrices and neurons per token: read before their layer selected any; those that the
      * layer then did not select. */
     double drive_ahead, drive_in_vain;
+    /* Tests that sample their tokens: */
+    const char *drafts; /* static string: "off", or pi_bench_options.drafts; NULL: other tests */
+    double tokens_per_step;         /* 1 without drafts */
+    double speedup;                 /* tps relative to the test without drafts */
+    uint64_t n_drafted, n_accepted; /* tokens, in all repetitions; accepted: part of the drafted */
 } pi_bench_result;
 
 enum { PI_BENCH_TRACED = 2 }; /* a prefill ubatch, a decoded token */

@@ -634,6 +634,10 @@ struct('pi_bench_options', {
     delay_seconds: 'int32_t',
     tokens: 'const int32_t *',
     n_tokens: 'int32_t',
+    speculator: 'pi_speculator *',
+    drafts: 'const char *',
+    temp: 'float',
+    seed: 'uint64_t',
     model_path: 'const char *',
     trace: 'const char *',
     progress: 'pi_progress *',
@@ -666,6 +670,11 @@ struct('pi_bench_result', {
     cache_misses: 'double',
     drive_ahead: 'double',
     drive_in_vain: 'double',
+    drafts: 'const char *',
+    tokens_per_step: 'double',
+    speedup: 'double',
+    n_drafted: 'uint64_t',
+    n_accepted: 'uint64_t',
 });
 struct('pi_bench_report', {
     cpu: 'char[128]',

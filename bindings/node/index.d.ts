@@ -748,6 +748,10 @@ export interface BenchOptions {
     repetitions?: number;
     delay_seconds?: number;
     tokens?: Numbers;
+    speculator?: Speculator | null;
+    drafts?: Text | null;
+    temp?: number;
+    seed?: Integer;
     model_path?: Text | null;
     trace?: Text | null;
     progress?: Progress;
@@ -780,6 +784,11 @@ export interface BenchResult {
     cache_misses: number;
     drive_ahead: number;
     drive_in_vain: number;
+    drafts: string | null;
+    tokens_per_step: number;
+    speedup: number;
+    n_drafted: Integer;
+    n_accepted: Integer;
 }
 
 export interface BenchReport {

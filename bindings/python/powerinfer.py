@@ -784,8 +784,9 @@ class pi_bench_options(_Struct):
                 ("gens", c_int32 * 32), ("n_gens", c_int32), ("depths", c_int32 * 32),
                 ("n_depths", c_int32), ("parallels", c_int32 * 32), ("n_parallels", c_int32),
                 ("repetitions", c_int32), ("delay_seconds", c_int32), ("tokens", POINTER(c_int32)),
-                ("n_tokens", c_int32), ("model_path", c_char_p), ("trace", c_char_p),
-                ("progress", pi_progress), ("user", c_void_p)]
+                ("n_tokens", c_int32), ("speculator", POINTER(pi_speculator)), ("drafts", c_char_p),
+                ("temp", c_float), ("seed", c_uint64), ("model_path", c_char_p),
+                ("trace", c_char_p), ("progress", pi_progress), ("user", c_void_p)]
     _counts_ = {"tokens": "n_tokens"}
 
 
@@ -798,7 +799,8 @@ class pi_bench_result(_Struct):
                 ("ffn_density", c_double), ("drive_reads", c_double), ("drive_bytes", c_double),
                 ("drive_gbps", c_double), ("drive_share", c_double), ("drive_busy", c_double),
                 ("cache_hits", c_double), ("cache_misses", c_double), ("drive_ahead", c_double),
-                ("drive_in_vain", c_double)]
+                ("drive_in_vain", c_double), ("drafts", c_char_p), ("tokens_per_step", c_double),
+                ("speedup", c_double), ("n_drafted", c_uint64), ("n_accepted", c_uint64)]
 
 
 class pi_bench_report(_Struct):
@@ -1442,6 +1444,10 @@ class BenchOptions(TypedDict, total=False):
     repetitions: "int"
     delay_seconds: "int"
     tokens: "Sequence[int]"
+    speculator: "Speculator"
+    drafts: "Text"
+    temp: "float"
+    seed: "int"
     model_path: "Text"
     trace: "Text"
     progress: "Progress"
@@ -1475,6 +1481,11 @@ class BenchResult:
     cache_misses: "float"
     drive_ahead: "float"
     drive_in_vain: "float"
+    drafts: "Optional[str]"
+    tokens_per_step: "float"
+    speedup: "float"
+    n_drafted: "int"
+    n_accepted: "int"
 
 
 @dataclass(frozen=True)

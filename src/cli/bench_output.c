@@ -17,6 +17,7 @@ typedef enum field_kind {
     FIELD_CHARS,
     FIELD_STRING,
     FIELD_INT,
+    FIELD_COUNT,
     FIELD_NUMBER,
     FIELD_BOOL
 } field_kind;
@@ -65,6 +66,11 @@ static const field fields[] = {
     RESULT(NUMBER, cache_misses),
     RESULT(NUMBER, drive_ahead),
     RESULT(NUMBER, drive_in_vain),
+    RESULT(STRING, drafts),
+    RESULT(NUMBER, tokens_per_step),
+    RESULT(NUMBER, speedup),
+    RESULT(COUNT, n_drafted),
+    RESULT(COUNT, n_accepted),
     ROW(BOOL, in_cache),
 };
 /* clang-format on */
@@ -76,7 +82,8 @@ static const void *value_of(const bench_row *row, const field *f) {
 
 static const char *text_of(const bench_row *row, const field *f) {
     if (f->kind == FIELD_CHARS) return value_of(row, f);
-    return *(const char *const *)value_of(row, f);
+    const char *text = *(const char *const *)value_of(row, f);
+    return text ? text : "";
 }
 
 static void put_row(json_writer *w, const bench_row *row) {
@@ -90,6 +97,9 @@ static void put_row(json_writer *w, const bench_row *row) {
             break;
         case FIELD_INT:
             json_put_int(w, f->name, *(const int32_t *)value_of(row, f));
+            break;
+        case FIELD_COUNT:
+            json_put_int(w, f->name, (int64_t) * (const uint64_t *)value_of(row, f));
             break;
         case FIELD_NUMBER:
             json_put_number(w, f->name, *(const double *)value_of(row, f));
@@ -184,6 +194,8 @@ static void print_csv(FILE *out, const bench_results *r) {
             if (i) fputc(',', out);
             if (f->kind == FIELD_INT)
                 fprintf(out, "%d", (int)*(const int32_t *)value);
+            else if (f->kind == FIELD_COUNT)
+                fprintf(out, "%llu", (unsigned long long)*(const uint64_t *)value);
             else if (f->kind == FIELD_NUMBER)
                 fprintf(out, "%.9g", *(const double *)value);
             else if (f->kind == FIELD_BOOL)
@@ -269,6 +281,8 @@ static void print_row(FILE *out, const bench_row *row, bool verbose) {
     char test[32];
     int end = snprintf(test, sizeof test, "%s", b->test);
     if (b->parallel > 1) snprintf(test + end, sizeof test - (size_t)end, " x%d", (int)b->parallel);
+    if (b->drafts && strcmp(b->drafts, "off") != 0)
+        snprintf(test + end, sizeof test - (size_t)end, " +d");
     snprintf(speed, sizeof speed, "%.*f ± %.*f", digits, b->tps, digits, b->tps_stddev);
     share_text(row, b->floor_share, floor);
     share_text(row, b->bandwidth_share, bandwidth);
@@ -306,6 +320,24 @@ static void print_memory(FILE *out, const bench_results *r) {
             fprintf(out, "; %.1f read ahead, %.0f%% of them used", b->drive_ahead,
                     100 * (1 - b->drive_in_vain / b->drive_ahead));
         fputc('\n', out);
+    }
+}
+
+/* Tests with drafts, each after its test without them. */
+static void print_drafts(FILE *out, const bench_results *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        const pi_bench_result *b = &r->rows[i].result;
+        if (!b->drafts || strcmp(b->drafts, "off") == 0) continue;
+        fprintf(out,
+                "\n%s with %s drafts: %.2f tokens/s, %.2f of the speed without drafts;\n"
+                "%.2f tokens per step, ",
+                b->test, b->drafts, b->tps, b->speedup, b->tokens_per_step);
+        if (b->n_drafted > 0)
+            fprintf(out, "%llu of %llu drafted tokens accepted (%.0f%%)\n",
+                    (unsigned long long)b->n_accepted, (unsigned long long)b->n_drafted,
+                    100.0 * (double)b->n_accepted / (double)b->n_drafted);
+        else
+            fprintf(out, "no token drafted\n");
     }
 }
 
@@ -348,6 +380,7 @@ static void print_table(FILE *out, const bench_results *r, bool verbose) {
         }
         print_row(out, &r->rows[i], verbose);
     }
+    print_drafts(out, r);
     print_notes(out, r);
 }
 

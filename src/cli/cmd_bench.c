@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "cli_text.h"
 #include "cluster_start.h"
+#include "drafting.h"
 #include "file.h"
 #include "mem.h"
 #include "terminal.h"
@@ -33,10 +34,32 @@ static pi_status read_tokens(const cli_options *o, const pi_model *model, int32_
     return status;
 }
 
+/* The context of a text: the longest depth and the longest decode test. */
+static pi_status add_drafts(const cli_options *o, const pi_model *model, drafting *d,
+                            pi_bench_options *options, pi_error *err) {
+    int64_t depth = 0, n = 1;
+    for (int32_t i = 0; i < options->n_depths; i++)
+        if (options->depths[i] > depth) depth = options->depths[i];
+    for (int32_t i = 0; i < options->n_gens; i++)
+        if (options->gens[i] > n) n = options->gens[i];
+    if (depth + n > INT32_MAX)
+        return error_set(err, PI_ERR_ARG, "too many tokens: bench: depth %lld and %lld more",
+                         (long long)depth, (long long)n);
+    pi_status status = drafting_create(o, model, 1, (int32_t)(depth + n), &options->context, d,
+                                       err);
+    options->speculator = d->speculator;
+    options->drafts = drafting_kind(o);
+    if (d->speculator) options->context.n_logits = drafting_rows(o);
+    options->temp = (float)o->temp;
+    options->seed = o->seed < 0 ? UINT64_MAX : (uint64_t)o->seed;
+    return status;
+}
+
 static pi_status measure(const cli_options *o, const pi_model *model, const char *path,
                          pi_bench_report *report, pi_error *err) {
     terminal_progress progress;
     int32_t *tokens = NULL;
+    drafting drafts = {.model = NULL};
     pi_bench_options options = pi_bench_default_options();
     options.context = cli_context_options(o, 0);
     options.n_prompts = copy_list(&o->prompts, options.prompts, true);
@@ -51,9 +74,11 @@ static pi_status measure(const cli_options *o, const pi_model *model, const char
     options.user = &progress;
     pi_status status = o->file ? read_tokens(o, model, &tokens, &options.n_tokens, err) : PI_OK;
     options.tokens = tokens;
+    if (status == PI_OK) status = add_drafts(o, model, &drafts, &options, err);
     terminal_progress_begin(&progress, o->quiet);
     if (status == PI_OK) status = pi_bench(model, &options, report, err);
     terminal_progress_end(&progress);
+    drafting_free(&drafts);
     mem_free(tokens);
     return status;
 }
@@ -108,6 +133,7 @@ int cmd_bench(const cli_options *o) {
     bench_results *r = mem_calloc(1, sizeof *r);
     cli_options *one = mem_alloc(sizeof *one);
     pi_status status = r && one ? PI_OK : error_nomem(&err, sizeof *r, "results");
+    if (status == PI_OK) status = drafting_check(o, &err);
     for (int64_t k = 0; status == PI_OK && k < options_combinations(o); k++) {
         status = options_combination(o, k, one, &err);
         if (status == PI_OK) status = run_combination(one, r, &err);

@@ -17,6 +17,11 @@ static option_spec kind_of(const cli_options *o) {
     return has_model(o) && !options_given(o, &o->spec) ? SPEC_AUTO : (option_spec)o->spec;
 }
 
+const char *drafting_kind(const cli_options *o) {
+    static const char *const names[] = {"off", "ngram", "draft", "auto", "self", "mtp", "eagle3"};
+    return names[kind_of(o)];
+}
+
 pi_status drafting_check(const cli_options *o, pi_error *err) {
     if (o->model_draft && o->hf_repo_draft)
         return error_set(err, PI_ERR_ARG, "two draft models: -md %.200s and -hfd %.200s: give one",

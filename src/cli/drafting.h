@@ -13,6 +13,8 @@ typedef struct drafting {
 
 /* Checks --spec and -md without looking at files. PI_ERR_ARG. */
 pi_status drafting_check(const cli_options *o, pi_error *err);
+/* "off", "ngram", ..., "eagle3": what drafts; a static string. */
+const char *drafting_kind(const cli_options *o);
 /* Rows of logits that a step of one text may need. */
 int32_t drafting_rows(const cli_options *o);
 /* Creates drafters for n_texts texts of at most n_ctx tokens, and sets what they need in the

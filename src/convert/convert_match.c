@@ -3,6 +3,7 @@
  * remaining tensor is an error: the model computes something that the table does not describe, so
  * the converted model would be different. */
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,6 +29,13 @@ typedef struct matcher {
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
+/* Tensors that one pattern names: the items of a stack, letters, or 1. */
+static size_t count_sources(const char *pattern, uint64_t n_stack) {
+    const char *letters = strstr(pattern, "%[");
+    if (letters) return strcspn(letters + 2, "]");
+    return strstr(pattern, "%e") ? (size_t)n_stack : 1;
+}
+
 static void append_text(char out[HF_NAME_MAX], const char *text, size_t n) {
     size_t used = strlen(out);
     if (n >= HF_NAME_MAX - used) n = HF_NAME_MAX - used - 1;
@@ -44,6 +52,11 @@ static void hf_name(char out[HF_NAME_MAX], const char *pattern, int layer, uint6
         append_text(out, at, n);
         at += n;
         if (!*at) break;
+        if (at[1] == '[') { /* one of the letters */
+            append_text(out, at + 2 + item, 1);
+            at += strcspn(at, "]") + 1;
+            continue;
+        }
         char number[24];
         snprintf(number, sizeof number, "%llu",
                  at[1] == 'd' ? (unsigned long long)layer : (unsigned long long)item);
@@ -128,6 +141,10 @@ static pi_status check_source(const convert_tensor *t, const safetensor *s, pi_e
     if (t->vector && s->n_dims == 1 && n > 1) { /* vectors are concatenated to one */
         want[0] *= want[1];
         n = 1;
+    }
+    if (t->vector && t->n_stack == 1 && s->n_dims == 2) { /* a row per head */
+        want[0] = s->dims[0];
+        want[n++] = t->source_rows / (s->dims[0] ? s->dims[0] : 1);
     }
     if (t->form == HF_MXFP4) {
         want[n++] = t->n_in / mxfp4_elems;
@@ -231,6 +248,11 @@ static pi_status find_scales(matcher *m, const convert_tensor *t, const char *na
         snprintf(other, sizeof other, "%s%s", name, mxfp4 ? "_scales" : endings[i]);
         at = find_source(m, other);
     }
+    const char *shard = strstr(name, ".shard_"); /* of a table: one scale for all */
+    if (at == SIZE_MAX && shard) {
+        snprintf(other, sizeof other, "%.*s.weight_scale", (int)(shard - name), name);
+        at = find_source(m, other);
+    }
     if (at == SIZE_MAX)
         return error_set(m->err, PI_ERR_FORMAT,
                          "missing tensor: %s: tensor %.100s has no scales (%s)", s->file, s->name,
@@ -260,7 +282,10 @@ static bool is_norm(tensor_role role) {
     return role == ROLE_ATTN_NORM || role == ROLE_ATTN_NORM_2 || role == ROLE_ATTN_Q_NORM ||
            role == ROLE_ATTN_K_NORM || role == ROLE_ATTN_POST_NORM || role == ROLE_FFN_NORM ||
            role == ROLE_FFN_POST_NORM || role == ROLE_OUTPUT_NORM || role == ROLE_INDEX_Q_NORM ||
-           role == ROLE_INDEX_K_NORM;
+           role == ROLE_INDEX_K_NORM ||
+           (role >= ROLE_NGRAM_KEY_NORM && role <= ROLE_NGRAM_CONV_NORM) ||
+           role == ROLE_HYPER_ATTN_NORM || role == ROLE_HYPER_FFN_NORM ||
+           role == ROLE_HYPER_HEAD_NORM;
 }
 
 /* Quantized rows must consist of whole blocks; other rows fall back to F16. Routers and tables of
@@ -332,24 +357,51 @@ static uint64_t source_rows(const matcher *m, const convert_tensor *t) {
     case HF_GROUPED_V:
     case HF_GROUPED_QKV:
         return t->n_q + 2 * t->n_kv;
+    case HF_FIRST_ROWS:
+    case HF_LAST_ROWS: /* of an indexer: queries, then a key */
+        return (uint64_t)(m->config->n_index_head + 1) * (uint64_t)m->config->index_dim;
     case HF_DELTA_QKV:
     case HF_DELTA_GATE:
         return (uint64_t)s->n_conv + (uint64_t)s->n_inner;
     default: /* image and audio tokens may have no per-layer embeddings */
+        if (t->role == ROLE_POS_EMBD) return t->n_rows + t->first_row;
         return t->role == ROLE_LAYER_EMBD && m->config->n_vocab_layer > 0
                    ? (uint64_t)m->config->n_vocab_layer
                    : t->n_rows;
     }
 }
 
-/* Returns the shape of a tensor of the table with the sizes of config.json. */
+/* A size that only the folder's tensor tells; NULL: there is none. dim: 0: of rows, 1: their
+ * number. */
+static uint64_t open_size(const hf_tensor *source, const safetensor *s, int dim) {
+    const size_t n_letters = count_sources(source->name, 1);
+    if (!s || n_letters > 1) return s ? n_letters : 0;
+    const int at = s->n_dims - 1 - (dim ^ (source->form == HF_TRANSPOSED));
+    return at >= 0 && s->dims[at] <= MODEL_MAX_DIM ? s->dims[at] : 0;
+}
+
+/* Number of tensors that the pattern names. */
+static uint64_t count_pieces(const matcher *m, const char *pattern, int layer) {
+    char name[HF_NAME_MAX];
+    uint64_t n = 0;
+    if (!strstr(pattern, "%e")) return 1;
+    for (; n < MODEL_MAX_DIM; n++) {
+        hf_name(name, pattern, layer, n);
+        if (find_source(m, name) == SIZE_MAX) break;
+    }
+    return n;
+}
+
+/* Returns the shape of a tensor of the table with the sizes of config.json, and of s. */
 static convert_tensor shape_tensor(const matcher *m, const arch_tensor *row, int layer,
-                                   const hf_tensor *source) {
+                                   const hf_tensor *source, const safetensor *s) {
     const hf_config *c = m->config;
     convert_tensor t = {.role = row->role, .rows = source->rows, .form = source->form};
     arch_tensor_name(row, layer, t.name);
     for (int i = 0; i < 3; i++) {
-        t.dims[i] = hf_config_dim(c, layer, row->dims[i]);
+        t.dims[i] = row->dims[i] == DIM_OPEN ? open_size(source, s, i)
+                                             : hf_config_dim(c, layer, row->dims[i]);
+        if (row->dims[i] == DIM_OPEN) m->config->ranks[row->role] = (int32_t)t.dims[i];
         if (row->dims[i] != DIM_NONE) t.n_dims = i + 1;
     }
     t.vector = row->flags & TENSOR_F32;
@@ -359,10 +411,19 @@ static convert_tensor shape_tensor(const matcher *m, const arch_tensor *row, int
     t.n_q = hf_config_dim(c, layer, DIM_Q);
     t.n_kv = hf_config_dim(c, layer, DIM_KV);
     t.head_dim = (uint64_t)c->head_dim;
+    t.fourth = row->flags & TENSOR_FOURTH;
+    if (row->role == ROLE_NGRAM_EMBD && s) { /* in one piece, or in pieces of equal size */
+        t.n_stack = count_pieces(m, source->name, layer);
+        t.n_rows = s->n_dims == 2 ? s->dims[0] : 0;
+        t.dims[1] = t.n_stack * t.n_rows;
+    }
+    if (row->role == ROLE_POS_EMBD) t.first_row = (uint64_t)c->first_position;
     t.source_rows = source_rows(m, &t);
     t.source_in = t.n_in;
     t.log = source->log;
     t.scale = c->multipliers[row->role] != 0 ? c->multipliers[row->role] : 1;
+    if (c->recurrent.halve_period > 0 && (row->role == ROLE_SSM_OUT || row->role == ROLE_FFN_DOWN))
+        t.scale = ldexpf(1, -(layer / c->recurrent.halve_period));
     if (t.rows == HF_HEAD_KEYS || t.rows == HF_HEAD_VALUES) {
         t.head_rows = hf_config_dim(c, layer, DIM_NOPE) + hf_config_dim(c, layer, DIM_V);
         t.source_rows = t.n_stack * t.head_rows;
@@ -446,9 +507,9 @@ static pi_status match_source(matcher *m, const arch_tensor *row, int layer,
         return PI_OK;
     }
     learn_width(m, row, source, safetensors_at(m->weights, at));
-    convert_tensor t = shape_tensor(m, row, layer, source);
+    convert_tensor t = shape_tensor(m, row, layer, source, safetensors_at(m->weights, at));
     t.first_source = m->plan->n_sources;
-    t.n_sources = strstr(source->name, "%e") ? (size_t)t.n_stack : 1;
+    t.n_sources = count_sources(source->name, t.n_stack);
     if (t.form == HF_MXFP4 && t.n_in % mxfp4_elems != 0)
         return error_set(m->err, PI_ERR_FORMAT,
                          "unexpected shape: tensor %.100s: rows of %llu are not a multiple of 32",
@@ -556,8 +617,7 @@ static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const
     const char *half = embedding ? "lora_embedding_" : "lora_", *end = embedding ? "" : ".weight";
     snprintf(lower, sizeof lower, "%.*s.%sA%s", (int)n, source->name, half, end);
     snprintf(upper, sizeof upper, "%.*s.%sB%s", (int)n, source->name, half, end);
-    uint64_t n_items = strstr(source->name, "%e") ? hf_config_dim(m->config, layer, row->dims[2])
-                                                  : 1;
+    uint64_t n_items = count_sources(source->name, hf_config_dim(m->config, layer, row->dims[2]));
     size_t at = first_source(m, upper, layer, n_items, name);
     if (at == SIZE_MAX) return PI_OK;
     const safetensor *b = safetensors_at(m->weights, at);
@@ -572,7 +632,7 @@ static pi_status match_pair(matcher *m, const arch_tensor *row, int layer, const
                          "GGUF file stores in another form",
                          b->file, b->name);
     learn_width(m, row, source, b);
-    convert_tensor t = shape_tensor(m, row, layer, source);
+    convert_tensor t = shape_tensor(m, row, layer, source, NULL);
     double factor = 1;
     t.n_sources = n_items;
     if (embedding) {
@@ -605,6 +665,7 @@ static bool is_needed(const matcher *m, const arch_tensor *row, int layer, bool 
     if (row->flags & TENSOR_OWN_KV && layer >= n_own) return false;
     if (row->flags & TENSOR_LAYER_EMBD && m->config->n_embd_layer == 0) return false;
     if (row->flags & TENSOR_OWN_INDEX && !m->config->index_own[layer]) return false;
+    if (row->flags & TENSOR_NGRAMS && m->config->ngrams.layer != layer) return false;
     bool part_of_qkv = role == ROLE_ATTN_Q || role == ROLE_ATTN_K || role == ROLE_ATTN_V;
     if (part_of_qkv && m->found[ROLE_ATTN_QKV]) return false;
     if (role == ROLE_ATTN_Q && m->config->n_latent_q > 0) return false;
@@ -684,10 +745,15 @@ static pi_status match_one(matcher *m, const arch_tensor *row, int layer, bool e
     if (row->flags & TENSOR_SPARSE && !row->hf_name) return match_sparse(m, row, layer);
     if (row->flags & TENSOR_PER_LAYER && !hf_config_layer_has(m->config, layer, row->role))
         return PI_OK;
+    /* the table of n-grams belongs to a layer of the folder */
+    const int ngrams = m->config->ngrams.layer;
+    if (row->flags & TENSOR_NGRAMS && !(row->flags & TENSOR_PER_LAYER) && ngrams >= 0)
+        layer = ngrams;
     bool of_experts = row->role >= ROLE_ROUTER && row->role <= ROLE_SHARED_DOWN;
     if (of_experts && !experts) return PI_OK;
     if (!m->adapter && hf_config_has_factors(m->config, row->role)) {
-        convert_tensor t = shape_tensor(m, row, layer, &(hf_tensor){.role = row->role});
+        convert_tensor t = shape_tensor(m, row, layer, &(hf_tensor){.role = row->role, .name = ""},
+                                        NULL);
         t.type = QUANT_F32;
         return append(m, &t);
     }
@@ -751,8 +817,9 @@ static bool is_other_part(const matcher *m, const char *name) {
 static bool is_training_head(const matcher *m, const char *name) {
     if (!m->config->arch->encoder) return false;
     if (starts_with(name, "bert.")) name += strlen("bert.");
+    if (starts_with(name, "roberta.")) name += strlen("roberta.");
     return starts_with(name, "cls.") || starts_with(name, "pooler.") ||
-           strcmp(name, "embeddings.position_ids") == 0;
+           starts_with(name, "lm_head.") || strcmp(name, "embeddings.position_ids") == 0;
 }
 
 static pi_status check_leftovers(const matcher *m) {
@@ -785,6 +852,56 @@ static pi_status check_leftovers(const matcher *m) {
 
 /* ---- the whole model ------------------------------------------------------------------------- */
 
+/* The numbers of xIELU are tensors of one element; a GGUF file has them in keys. */
+static pi_status take_xielu(matcher *m, int layer) {
+    static const struct {
+        const char *name;
+        float usual; /* NAN: needed */
+    } numbers[HF_XIELU] = {{"alpha_n", NAN}, {"alpha_p", NAN}, {"beta", 0.5f}, {"eps", -1e-6f}};
+    for (int i = 0; i < HF_XIELU; i++) {
+        char name[HF_NAME_MAX];
+        snprintf(name, sizeof name, "model.layers.%d.mlp.act_fn.%s", layer, numbers[i].name);
+        size_t at = find_source(m, name);
+        m->config->xielu[i][layer] = numbers[i].usual;
+        if (at == SIZE_MAX && isnan(numbers[i].usual)) return fail_missing(m, name);
+        if (at == SIZE_MAX) continue;
+        const convert_tensor one = {.vector = true, .n_stack = 1, .source_rows = 1};
+        const safetensor *s = safetensors_at(m->weights, at);
+        pi_status status = check_source(&one, s, m->err);
+        if (status != PI_OK) return status;
+        m->taken[at] = true;
+        m->config->xielu[i][layer] = convert_load_number(m->plan, s, 0);
+    }
+    return PI_OK;
+}
+
+/* The numbers of the hashes of n-grams. */
+static pi_status take_hashes(matcher *m) {
+    hf_ngrams *g = &m->config->ngrams;
+    const struct {
+        const char *name;
+        int64_t *to;
+        int32_t n;
+    } lists[] = {{"layer_multipliers", g->multipliers, g->size},
+                 {"ngram_heads_offsets", g->first, g->n_rows},
+                 {"ngram_heads_vocab_sizes", g->sizes, g->n_rows}};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0] && g->layer >= 0; i++) {
+        char name[HF_NAME_MAX];
+        snprintf(name, sizeof name, "model.layers.%d.ple.ple_embedding.%s", g->layer,
+                 lists[i].name);
+        size_t at = find_source(m, name);
+        if (at == SIZE_MAX) return fail_missing(m, name);
+        const safetensor *s = safetensors_at(m->weights, at);
+        if (s->dtype != SAFETENSORS_I64 || s->n_dims != 1 || s->dims[0] != (uint64_t)lists[i].n)
+            return error_set(m->err, PI_ERR_FORMAT,
+                             "unexpected shape: %s: tensor %.100s is not %d numbers I64", s->file,
+                             s->name, (int)lists[i].n);
+        memcpy(lists[i].to, s->data, s->n_bytes);
+        m->taken[at] = true;
+    }
+    return PI_OK;
+}
+
 static pi_status match_layer(matcher *m, int layer) {
     const arch_row *arch = m->config->arch;
     bool experts = m->adapter ? m->config->experts.n > 0 : has_router(m, layer);
@@ -794,6 +911,7 @@ static pi_status match_layer(matcher *m, int layer) {
     for (int i = 0; i < arch->n_tensors && status == PI_OK; i++)
         if (arch->tensors[i].flags & TENSOR_PER_LAYER)
             status = match_one(m, &arch->tensors[i], layer, experts);
+    if (status == PI_OK && arch->xielu && !m->adapter) status = take_xielu(m, layer);
     return status;
 }
 
@@ -816,6 +934,7 @@ static pi_status match_all(matcher *m) {
         if (!(arch->tensors[i].flags & TENSOR_PER_LAYER) &&
             arch->tensors[i].role != ROLE_TOKEN_EMBD)
             status = match_one(m, &arch->tensors[i], 0, false);
+    if (status == PI_OK && !m->adapter) status = take_hashes(m);
     return status == PI_OK ? check_leftovers(m) : status;
 }
 

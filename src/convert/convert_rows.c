@@ -73,6 +73,8 @@ static uint64_t source_row(const convert_plan *p, const convert_tensor *t, uint6
     switch (t->rows) {
     case HF_SECOND_HALF:
         return row + t->n_rows;
+    case HF_LAST_ROWS:
+        return row + t->source_rows - t->n_rows;
     case HF_EVEN:
         return 2 * row;
     case HF_ODD:
@@ -93,6 +95,7 @@ static uint64_t source_row(const convert_plan *p, const convert_tensor *t, uint6
     case HF_TURNS_BEHIND:
         return t->vector ? row : turned_behind(s, row); /* vectors: items are reordered */
     case HF_ALL:
+    case HF_FIRST_ROWS:
     case HF_FIRST_HALF:
     case HF_TURNS_COLUMNS: /* see load_turned_row */
     case HF_HEAD_KEYS:
@@ -144,7 +147,7 @@ static void load_plain(const convert_plan *p, const safetensor *s, uint64_t firs
     }
 }
 
-static float load_scale(const convert_plan *p, const safetensor *s, uint64_t at) {
+float convert_load_number(const convert_plan *p, const safetensor *s, uint64_t at) {
     float scale;
     load_plain(p, s, at, 1, 1, &scale);
     return scale;
@@ -160,7 +163,7 @@ static void apply_scales(const convert_plan *p, const convert_tensor *t, place a
     uint64_t n_rows = s->scaling == SCALING_ONE ? 1 : (t->source_rows + height - 1) / height;
     uint64_t first = (at.item * n_rows + (s->scaling == SCALING_ONE ? 0 : row / height)) * per_row;
     for (uint64_t b = 0; b < per_row; b++) {
-        float scale = load_scale(p, s->scales, first + b);
+        float scale = convert_load_number(p, s->scales, first + b);
         uint64_t begin = per_row > 1 ? b * block : 0;
         uint64_t end = per_row > 1 && begin + block < t->source_in ? begin + block : t->source_in;
         for (uint64_t i = begin; i < end; i++) out[i] *= scale;
@@ -217,7 +220,7 @@ bool convert_copy_nvfp4(const convert_plan *p, const convert_tensor *t, uint64_t
 }
 
 static float global_scale(const convert_plan *p, place at) {
-    float scale = load_scale(p, at.source->global, at.item);
+    float scale = convert_load_number(p, at.source->global, at.item);
     return at.source->divides ? 1 / scale : scale;
 }
 
@@ -248,7 +251,7 @@ static float scale_of(const convert_plan *p, const convert_tensor *t, const conv
     uint64_t at = s->scaling == SCALING_ONE    ? 0
                   : s->scaling == SCALING_ROWS ? row
                                                : row / high * per_row + column / wide;
-    return load_scale(p, s->scales, at);
+    return convert_load_number(p, s->scales, at);
 }
 
 /* Loads row `r` of a head's matrix: a column of its keys, or a row of its values. */
@@ -291,7 +294,7 @@ static void load_matrix_row(const convert_plan *p, const convert_tensor *t, uint
         return;
     }
     place at = find_place(p, t, row / t->n_rows);
-    uint64_t from = source_row(p, t, row % t->n_rows);
+    uint64_t from = source_row(p, t, row % t->n_rows) + t->first_row;
     uint64_t first = at.item * t->source_rows * t->n_in;
     if (from >= t->source_rows) { /* the table ends with rows of zeros */
         memset(out, 0, t->n_in * sizeof *out);
@@ -355,7 +358,8 @@ void convert_forget_rows(const convert_plan *p, const convert_tensor *t, uint64_
         size_t items = t->n_sources > 1 ? 1 : (size_t)t->n_stack;
         size_t matrix_bytes = s->n_bytes / items, row_bytes = matrix_bytes / (size_t)t->source_rows;
         const uint8_t *matrix = s->data + at.item * matrix_bytes;
-        uint64_t in_item = row % t->n_rows, there = t->source_rows; /* later rows have no source */
+        uint64_t in_item = row % t->n_rows + t->first_row,
+                 there = t->source_rows; /* later rows have no source */
         if (in_order && in_item < there)
             safetensors_forget(p->weights, matrix + in_item * row_bytes,
                                (size_t)(taken < there - in_item ? taken : there - in_item) *

@@ -19,7 +19,9 @@ enum { TAKEN_ROWS = 8 };
 pi_status convert_plan_declare(const convert_plan *p, gguf_writer *w, pi_error *err) {
     for (size_t i = 0; i < p->n_tensors; i++) {
         const convert_tensor *t = &p->tensors[i];
-        pi_status status = gguf_add_tensor(w, t->name, t->type, t->n_dims, t->dims, err);
+        const uint64_t fourth[] = {t->dims[0], 1, 1, t->dims[1]};
+        pi_status status = gguf_add_tensor(w, t->name, t->type, t->fourth ? 4 : t->n_dims,
+                                           t->fourth ? fourth : t->dims, err);
         if (status != PI_OK) return status;
     }
     return PI_OK;

@@ -44,6 +44,8 @@ typedef struct convert_tensor {
     size_t n_sources;     /* 0: computed, see hf_config_rope_factors; 1: one source with the whole
                              stack; n_stack: one source per item */
     uint64_t source_in;   /* elements of a row of the source */
+    uint64_t first_row;   /* rows of the source before the tensor's */
+    bool fourth;          /* TENSOR_FOURTH */
     uint64_t head_rows;   /* HF_HEAD_*: rows of the source per head; 0: others */
     uint64_t permute;     /* rows of a head that are permuted; 0: none, see permuted_row */
     uint64_t n_q, n_kv, head_dim; /* rows of Q and of K, for grouped sources */
@@ -88,6 +90,8 @@ pi_status convert_plan_write(const convert_plan *p, const hf_config *c, pool *wo
 void convert_rows_init(convert_plan *p);
 /* Loads row `row` of dims[1] * dims[2] as floats, [dims[0]]. */
 void convert_load_row(const convert_plan *p, const convert_tensor *t, uint64_t row, float *out);
+/* Loads an element of a tensor of a plain type. */
+float convert_load_number(const convert_plan *p, const safetensor *s, uint64_t at);
 /* Copies a row's bytes for a tensor that stays MXFP4 or NVFP4. False: a scale is NaN or
  * negative. */
 bool convert_copy_mxfp4(const convert_plan *p, const convert_tensor *t, uint64_t row, uint8_t *out);

@@ -9,7 +9,7 @@
 #include "file.h"
 #include "os_file.h"
 
-enum { PATH_BYTES = 4096, KEY_TEXT = 128, FP8_BLOCK = 128 };
+enum { PATH_BYTES = 4096, FP8_BLOCK = 128 };
 
 /* A multimodal model has a text part, whose model type may differ. */
 static void read_model_type(hf_reader *r, hf_config *c) {
@@ -54,6 +54,7 @@ static const struct {
     {"drelu", ACTIVATION_DRELU},
     {"fatrelu", ACTIVATION_FATRELU},
     {"swigluoai", ACTIVATION_SILU}, /* clamped by ARCH_FFN_CLAMP */
+    {"xielu", ACTIVATION_SILU},     /* arch_row.xielu */
     {"gelu_pytorch_tanh", ACTIVATION_GELU},
     {"gelu_new", ACTIVATION_GELU},
     {"gelu_fast", ACTIVATION_GELU},
@@ -90,6 +91,11 @@ static void read_activation(hf_reader *r, hf_config *c) {
     if (!find_activation(r, key, name, &c->activation)) return;
     if (strcmp(name, "swigluoai") == 0 && !(c->arch->has & ARCH_FFN_CLAMP)) {
         hf_fail(r, key, "is swigluoai, which this model type cannot have");
+        return;
+    }
+    if ((strcmp(name, "xielu") == 0) != c->arch->xielu) {
+        hf_fail(r, key,
+                c->arch->xielu ? "is not xielu" : "is xielu, which this model type cannot have");
         return;
     }
     /* TurboSparse's checkpoints have "relu" but apply it to both gate and up, like their
@@ -214,8 +220,9 @@ static void read_heads(hf_reader *r, hf_config *c) {
         c->n_head_kv = 1;
         return;
     }
-    c->n_head_kv = hf_int(r, (hf_names){"num_key_value_heads", "num_kv_heads", "n_head_kv"},
-                          c->n_head, 1, MODEL_MAX_HEADS);
+    static hf_names kv = {"num_key_value_heads", "num_kv_heads", "n_head_kv",
+                          "num_attention_groups"};
+    c->n_head_kv = hf_int(r, kv, c->n_head, 1, MODEL_MAX_HEADS);
     /* Falcon 7B: one KV head, whatever the number says */
     if (hf_has(r, "multi_query") && !hf_flag(r, (hf_names){"new_decoder_architecture"}, false))
         c->n_head_kv = hf_flag(r, (hf_names){"multi_query"}, true) ? 1 : c->n_head;
@@ -268,6 +275,8 @@ static void read_shape(hf_reader *r, hf_config *c) {
     /* Falcon 7B, GPT-2 and BLOOM do not give the FFN width: it is four times n_embd */
     bool four = hf_has(r, "multi_query") || c->family->flags & HF_WIDTH_FOUR;
     int32_t usual_ff = four && c->n_embd <= MODEL_MAX_DIM / 4 ? 4 * c->n_embd : -1;
+    if (c->family->flags & HF_WIDTH_SEVEN_HALVES && c->n_embd <= MODEL_MAX_DIM / 7)
+        usual_ff = 7 * c->n_embd / 2 / 32 * 32;
     usual_ff = hf_int(r, (hf_names){"n_inner"}, usual_ff > 0 ? usual_ff : 0, 0, MODEL_MAX_DIM);
     if (usual_ff == 0) usual_ff = -1;
     if (hf_has(r, "moe_intermediate_size")) /* only the experts' width is given */
@@ -282,6 +291,12 @@ static void read_shape(hf_reader *r, hf_config *c) {
     if (r->status != PI_OK) return;
     c->n_predictors = hf_int(r, (hf_names){"num_nextn_predict_layers"}, 0, 0, MODEL_MAX_LAYERS);
     c->n_ctx = hf_int(r, contexts, -1, 1, INT32_MAX);
+    if (c->family->flags & HF_POSITIONS_AFTER_PAD) {
+        c->first_position = hf_int(r, (hf_names){"pad_token_id"}, 1, 0, 1 << 16) + 1;
+        if (c->n_ctx <= c->first_position)
+            hf_fail(r, "max_position_embeddings", "leaves no position after pad_token_id");
+        c->n_ctx -= c->first_position;
+    }
     c->n_vocab = hf_int(r, (hf_names){"vocab_size"}, -1, 1, MODEL_MAX_VOCAB);
     if (arch_tensor_of(c->arch, ROLE_TOKEN_TYPES))
         c->n_token_types = hf_int(r, (hf_names){"type_vocab_size"}, 2, 1, 1 << 16);
@@ -339,6 +354,7 @@ pi_status hf_config_parse(const json_node *root, const char *path, const notifie
     read_activation(&r, out);
     hf_window_read(&r, out);
     hf_experts_read(&r, out);
+    hf_ngrams_read(&r, out);
     if (r.status == PI_OK) hf_numbers_read(&r, out);
     bool tied = hf_flag(&r, (hf_names){"tie_word_embeddings"}, false);
     out->tied = !hf_has(&r, "tie_word_embeddings") ? HF_TIED_UNSAID
@@ -410,6 +426,11 @@ static int32_t kv_heads(const hf_config *c, int layer) {
     return c->window > 0 && c->windowed[layer] ? c->n_head_kv_window : c->n_head_kv;
 }
 
+static int32_t heads(const hf_config *c, int layer) {
+    bool windowed = c->window > 0 && c->windowed[layer] && c->n_head_window > 0;
+    return windowed ? c->n_head_window : c->n_head;
+}
+
 static int32_t ff_width(const hf_config *c, int layer) {
     if (!(c->parts[layer] & HF_FFN)) return 0;
     return c->wide_shared && layer >= c->n_layer - c->n_kv_shared ? 2 * c->n_ff : c->n_ff;
@@ -422,17 +443,21 @@ uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim) {
     arch_sizes sizes = {.n_embd = c->n_embd,
                         .n_vocab = c->n_vocab,
                         .n_ff = ff_width(c, layer),
-                        .n_head = c->n_head,
+                        .n_head = heads(c, layer),
                         .n_head_kv = kv_heads(c, layer),
                         .head_dim = head_dim,
                         .v_dim = c->v_dim,
                         .n_latent = c->n_latent,
                         .n_latent_q = c->n_latent_q,
                         .n_rot = c->rope.n_rot,
+                        .n_rots = c->rope.n_rot,
                         .n_layer = c->n_layer,
                         .n_embd_layer = c->n_embd_layer,
                         .n_stream = c->n_stream,
                         .n_laurel = c->n_laurel,
+                        .n_hyper_rank = c->n_hyper_rank,
+                        .n_embd_ngram = c->ngrams.n_embd,
+                        .n_ngram_taps = c->ngrams.n_taps,
                         .n_expert = c->experts.n,
                         .n_ff_expert = c->experts.n_ff,
                         .n_ff_shared = c->n_ff_shared,
@@ -443,41 +468,42 @@ uint64_t hf_config_dim(const hf_config *c, int layer, arch_dim dim) {
                         .n_inner = c->recurrent.n_inner,
                         .n_ssm_head = c->recurrent.n_head,
                         .n_ssm_group = c->recurrent.n_group,
+                        .n_state = c->recurrent.n_state,
                         .n_index_head = c->n_index_head,
                         .index_dim = c->index_dim,
                         .n_pos = (int64_t)c->n_ctx + c->arch->pos_offset};
     return (uint64_t)arch_dim_size(dim, &sizes);
 }
 
-static const char *arch_key(char key[KEY_TEXT], const hf_config *c, const char *suffix) {
-    snprintf(key, KEY_TEXT, "%s.%s", c->arch->name, suffix);
+const char *hf_key(char key[HF_KEY_TEXT], const hf_config *c, const char *suffix) {
+    snprintf(key, HF_KEY_TEXT, "%s.%s", c->arch->name, suffix);
     return key;
 }
 
 void hf_put_u32(gguf_writer *w, const hf_config *c, const char *suffix, int32_t value) {
-    char key[KEY_TEXT];
-    gguf_put_u32(w, arch_key(key, c, suffix), (uint32_t)value);
+    char key[HF_KEY_TEXT];
+    gguf_put_u32(w, hf_key(key, c, suffix), (uint32_t)value);
 }
 
 static void put_f32(gguf_writer *w, const hf_config *c, const char *suffix, double value) {
-    char key[KEY_TEXT];
-    gguf_put_f32(w, arch_key(key, c, suffix), (float)value);
+    char key[HF_KEY_TEXT];
+    gguf_put_f32(w, hf_key(key, c, suffix), (float)value);
 }
 
 static void put_bool(gguf_writer *w, const hf_config *c, const char *suffix, bool value) {
-    char key[KEY_TEXT];
-    gguf_put_bool(w, arch_key(key, c, suffix), value);
+    char key[HF_KEY_TEXT];
+    gguf_put_bool(w, hf_key(key, c, suffix), value);
 }
 
 void hf_put_bools(gguf_writer *w, const hf_config *c, const char *suffix, const bool *values) {
-    char key[KEY_TEXT];
-    gguf_put_array(w, arch_key(key, c, suffix), GGUF_BOOL, values, (uint64_t)c->n_layer);
+    char key[HF_KEY_TEXT];
+    gguf_put_array(w, hf_key(key, c, suffix), GGUF_BOOL, values, (uint64_t)c->n_layer);
 }
 
 static void put_rope(const hf_config *c, gguf_writer *w) {
     static const char *const names[] = {
         [HF_ROPE_LINEAR] = "linear", [HF_ROPE_YARN] = "yarn", [HF_ROPE_LONGROPE] = "longrope"};
-    char key[KEY_TEXT];
+    char key[HF_KEY_TEXT];
     const hf_rope *rope = &c->rope;
     if (c->arch->rope != ROPE_NONE || c->n_latent > 0)
         hf_put_u32(w, c, "rope.dimension_count", rope->n_rot);
@@ -485,7 +511,7 @@ static void put_rope(const hf_config *c, gguf_writer *w) {
     /* For multimodal programs: which coordinate rotates which pair. */
     if (c->n_deepstack > 0) hf_put_u32(w, c, "n_deepstack_layers", c->n_deepstack);
     if (c->sections[0] > 0)
-        gguf_put_array(w, arch_key(key, c, "rope.dimension_sections"), GGUF_I32, c->sections, 4);
+        gguf_put_array(w, hf_key(key, c, "rope.dimension_sections"), GGUF_I32, c->sections, 4);
     put_f32(w, c, "rope.freq_base", rope->theta);
     if (rope->local_theta > 0) put_f32(w, c, "rope.freq_base_swa", rope->local_theta);
     if (c->unrotated) put_bool(w, c, "rope.scaling.finetuned", false);
@@ -493,7 +519,7 @@ static void put_rope(const hf_config *c, gguf_writer *w) {
     if (rope->kind == HF_ROPE_DEFAULT || rope->kind == HF_ROPE_LLAMA3 ||
         rope->kind == HF_ROPE_PROPORTIONAL)
         return;
-    gguf_put_string(w, arch_key(key, c, "rope.scaling.type"), names[rope->kind]);
+    gguf_put_string(w, hf_key(key, c, "rope.scaling.type"), names[rope->kind]);
     if (rope->kind != HF_ROPE_LINEAR)
         hf_put_u32(w, c, "rope.scaling.original_context_length", rope->orig_ctx);
     if (rope->kind != HF_ROPE_LONGROPE) put_f32(w, c, "rope.scaling.factor", rope->factor);
@@ -518,7 +544,8 @@ static void put_latents(const hf_config *c, gguf_writer *w) {
 static void put_window(const hf_config *c, gguf_writer *w) {
     if (c->window == 0) return;
     hf_put_u32(w, c, "attention.sliding_window", c->window);
-    bool usual = c->head_dim_window == 0; /* readers of such models expect the list */
+    /* readers of such models expect the list */
+    bool usual = c->head_dim_window == 0 && !c->arch->rot_half;
     for (int i = 0; i < c->n_layer; i++)
         usual &= c->windowed[i] == arch_has_window(c->arch, c->arch->window_period, i);
     if (!usual) hf_put_bools(w, c, "attention.sliding_window_pattern", c->windowed);
@@ -527,7 +554,7 @@ static void put_window(const hf_config *c, gguf_writer *w) {
 /* Writes one number where all layers have the same value. */
 static void put_by_layer(const hf_config *c, gguf_writer *w, const char *suffix,
                          int32_t (*number)(const hf_config *c, int layer)) {
-    char key[KEY_TEXT];
+    char key[HF_KEY_TEXT];
     uint32_t list[MODEL_MAX_LAYERS];
     bool same = true;
     for (int i = 0; i < c->n_layer; i++) {
@@ -537,7 +564,7 @@ static void put_by_layer(const hf_config *c, gguf_writer *w, const char *suffix,
     if (same)
         hf_put_u32(w, c, suffix, number(c, 0));
     else
-        gguf_put_array(w, arch_key(key, c, suffix), GGUF_U32, list, (uint64_t)c->n_layer);
+        gguf_put_array(w, hf_key(key, c, suffix), GGUF_U32, list, (uint64_t)c->n_layer);
 }
 
 static void put_indexer(const hf_config *c, gguf_writer *w) {
@@ -546,19 +573,25 @@ static void put_indexer(const hf_config *c, gguf_writer *w) {
     hf_put_u32(w, c, "attention.indexer.key_length", c->index_dim);
     hf_put_u32(w, c, "attention.indexer.top_k", c->n_index_blocks);
     if (c->index_types) hf_put_bools(w, c, "attention.indexer.types", c->index_own);
+    char key[HF_KEY_TEXT];
+    int32_t ratios[MODEL_MAX_LAYERS];
+    for (int i = 0; i < c->n_layer; i++) ratios[i] = c->index_own[i] ? c->index_ratio : 0;
+    if (c->index_ratio > 0)
+        gguf_put_array(w, hf_key(key, c, "attention.compress_ratios"), GGUF_I32, ratios,
+                       (uint64_t)c->n_layer);
     if (c->index_block == 0) return;
     hf_put_u32(w, c, "attention.indexer.block_size", c->index_block);
     hf_put_u32(w, c, "attention.indexer.local_blocks", c->n_index_local);
 }
 
 static void put_streams(const hf_config *c, gguf_writer *w) {
-    char key[KEY_TEXT];
-    if (c->n_stream == 0) return;
+    char key[HF_KEY_TEXT];
+    if (!arch_tensor_of(c->arch, ROLE_STREAM_PROJ)) return;
     hf_put_u32(w, c, "altup.num_inputs", c->n_stream);
     hf_put_u32(w, c, "altup.active_idx", 0);
     hf_put_u32(w, c, "attention.shared_kv_layers", c->n_kv_shared);
     hf_put_u32(w, c, "embedding_length_per_layer_input", c->n_embd_layer);
-    gguf_put_array(w, arch_key(key, c, "activation_sparsity_scale"), GGUF_F32, c->cutoffs,
+    gguf_put_array(w, hf_key(key, c, "activation_sparsity_scale"), GGUF_F32, c->cutoffs,
                    (uint64_t)c->n_layer);
 }
 
@@ -583,14 +616,14 @@ static void put_experts(const hf_config *c, gguf_writer *w) {
 }
 
 void hf_config_put(const hf_config *c, gguf_writer *w) {
-    char key[KEY_TEXT];
+    char key[HF_KEY_TEXT];
     gguf_put_string(w, "general.architecture", c->arch->name);
     gguf_put_string(w, "general.name", c->name);
     hf_put_u32(w, c, "context_length", c->n_ctx);
     hf_put_u32(w, c, "embedding_length", c->n_embd);
     hf_put_u32(w, c, "block_count", c->n_layer);
     put_by_layer(c, w, "feed_forward_length", ff_width);
-    hf_put_u32(w, c, "attention.head_count", c->n_head);
+    put_by_layer(c, w, "attention.head_count", heads);
     put_by_layer(c, w, "attention.head_count_kv", kv_heads);
     if (c->n_latent > 0) {
         put_latents(c, w);
@@ -620,9 +653,18 @@ void hf_config_put(const hf_config *c, gguf_writer *w) {
     put_streams(c, w);
     put_experts(c, w);
     hf_recurrent_put(c, w);
+    hf_ngrams_put(c, w);
     put_indexer(c, w);
     for (int i = 0; i < c->n_numbers; i++) put_f32(w, c, c->numbers[i].suffix, c->numbers[i].value);
     if (c->activation != c->arch->default_activation)
-        gguf_put_string(w, arch_key(key, c, "hidden_activation"), activation_name(c->activation));
+        gguf_put_string(w, hf_key(key, c, "hidden_activation"), activation_name(c->activation));
     if (c->has_threshold) put_f32(w, c, "hidden_activation_threshold", c->threshold);
+    const uint64_t n_layer = (uint64_t)c->n_layer;
+    for (int i = 0; i < 2 && c->clamped; i++)
+        gguf_put_array(w, hf_key(key, c, i ? "swiglu_clamp_shexp" : "swiglu_clamp_exp"), GGUF_F32,
+                       c->clamps[i], n_layer);
+    static const char *const xielu[HF_XIELU] = {"xielu.alpha_n", "xielu.alpha_p", "xielu.beta",
+                                                "xielu.eps"};
+    for (int i = 0; i < HF_XIELU && c->arch->xielu; i++)
+        gguf_put_array(w, xielu[i], GGUF_F32, c->xielu[i], n_layer);
 }

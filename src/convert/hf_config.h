@@ -55,10 +55,21 @@ typedef struct hf_experts {
 /* Recurrent mixers: sizes as in model.h. 0: the model has none. */
 typedef struct hf_recurrent {
     int32_t n_taps, n_conv, n_inner, n_head, n_group, n_state;
-    double least_decay; /* KDA: logarithm of the lower bound of decays; 0: no bound */
+    double least_decay;   /* KDA: logarithm of the lower bound of decays; 0: no bound */
+    int32_t halve_period; /* RWKV-6: the residual stream is halved after so many layers; 0: never */
     /* the last layer of each period attends, unless the file lists the layers */
     int32_t period;
 } hf_recurrent;
+
+enum { HF_XIELU = 4 }; /* numbers of the activation xIELU */
+
+/* Qwen4: embeddings of n-grams. */
+typedef struct hf_ngrams {
+    int32_t layer; /* -1: none */
+    int32_t size, n_head, n_taps, n_embd, n_rows, divider;
+    int64_t multipliers[MODEL_MAX_NGRAM];                             /* [size] */
+    int64_t first[MODEL_MAX_NGRAM_ROWS], sizes[MODEL_MAX_NGRAM_ROWS]; /* [n_rows] */
+} hf_ngrams;
 
 /* Parts of a layer. */
 enum { HF_ATTENDS = 1, HF_RECURS = 2, HF_FFN = 4 };
@@ -72,6 +83,7 @@ typedef struct hf_config {
     char name[256]; /* general.name */
     int32_t n_embd, n_ff, n_layer, n_head, n_head_kv, head_dim, n_ctx, n_vocab;
     int32_t n_head_kv_window; /* in layers with a window */
+    int32_t n_head_window;    /* in layers with a window; 0: as in other layers */
     int32_t head_dim_window;  /* in layers with a window; 0: as in other layers */
     int32_t n_kv_shared;      /* number of last layers that read the cache of earlier layers */
     bool wide_shared;         /* the FFNs of these layers are twice as wide */
@@ -94,6 +106,9 @@ typedef struct hf_config {
     hf_tied tied;
     hf_experts experts;
     hf_recurrent recurrent;
+    hf_ngrams ngrams;
+    int32_t n_hyper_rank;                /* of gated hyper-connections; 0: none */
+    int32_t index_ratio;                 /* positions per index key; 0: one */
     uint8_t parts[MODEL_MAX_LAYERS];     /* HF_* bits of every layer */
     float multipliers[ROLE_COUNT];       /* factors of weights; 0: 1 */
     float ssm_multipliers[HF_SSM_PARTS]; /* additional factors of the rows of ROLE_SSM_IN; 0: 1 */
@@ -102,12 +117,15 @@ typedef struct hf_config {
     /* number of first layers that image features are added to; 0: none */
     int32_t n_deepstack;
     int32_t n_index_head, index_dim, n_index_blocks, index_block; /* sparse attention; 0: none */
-    int32_t n_index_local;            /* last blocks that a token always attends to */
-    int32_t n_token_types;            /* encoders; 0: none */
-    int32_t pooling;                  /* pooling_type of encoders; -1: not known */
-    bool index_types;                 /* the list of layers is in config.json */
-    bool index_own[MODEL_MAX_LAYERS]; /* DSA: layers that select positions themselves */
-    int32_t window;                   /* 0: no layer has a window */
+    int32_t n_index_local;             /* last blocks that a token always attends to */
+    int32_t n_token_types;             /* encoders; 0: none */
+    int32_t first_position;            /* row of the first position in the folder's table */
+    float clamps[2][MODEL_MAX_LAYERS]; /* limits of experts and of other FFNs; 0: none */
+    bool clamped;                      /* the limits are in config.json */
+    int32_t pooling;                   /* pooling_type of encoders; -1: not known */
+    bool index_types;                  /* the list of layers is in config.json */
+    bool index_own[MODEL_MAX_LAYERS];  /* DSA: layers that select positions themselves */
+    int32_t window;                    /* 0: no layer has a window */
     bool windowed[MODEL_MAX_LAYERS];
     bool unrotated; /* no layer rotates, although the architecture supports RoPE */
     hf_number_key numbers[HF_MAX_NUMBERS];
@@ -118,9 +136,11 @@ typedef struct hf_config {
     bool predictors;
     int32_t n_predictors; /* layers after the last one, for multi-token prediction */
     /* Known only from the weights. */
-    int32_t n_ff_shared, n_dense_first; /* n_dense_first: leading layers without experts */
-    int32_t rank;                       /* rank of the predictor that was matched last */
-    int64_t n_profiler;                 /* elements of the output head's predictor */
+    int32_t n_ff_shared, n_dense_first;      /* n_dense_first: leading layers without experts */
+    int32_t rank;                            /* rank of the predictor that was matched last */
+    int64_t n_profiler;                      /* elements of the output head's predictor */
+    int32_t ranks[ROLE_COUNT];               /* sizes of DIM_OPEN */
+    float xielu[HF_XIELU][MODEL_MAX_LAYERS]; /* alpha_n, alpha_p, beta, eps */
 } hf_config;
 
 /* Reads dir/config.json. PI_ERR_NOT_FOUND: no such file; PI_ERR_UNSUPPORTED: model type,
@@ -139,6 +159,8 @@ void hf_config_rope_factors(const hf_config *c, tensor_role role, float *factors
 bool hf_config_has_factors(const hf_config *c, tensor_role role);
 
 /* Write keys of the architecture. */
+enum { HF_KEY_TEXT = 128 };
+const char *hf_key(char key[HF_KEY_TEXT], const hf_config *c, const char *suffix);
 void hf_put_u32(gguf_writer *w, const hf_config *c, const char *suffix, int32_t value);
 void hf_put_bools(gguf_writer *w, const hf_config *c, const char *suffix,
                   const bool *values /* [n_layer] */);
@@ -152,6 +174,9 @@ void hf_rope_read(hf_reader *r, hf_config *c);
 /* In hf_layers.c: windows and experts. */
 void hf_window_read(hf_reader *r, hf_config *c);
 void hf_experts_read(hf_reader *r, hf_config *c);
+/* In hf_ngram.c. */
+void hf_ngrams_read(hf_reader *r, hf_config *c);
+void hf_ngrams_put(const hf_config *c, gguf_writer *w);
 /* In hf_keys.c: scales, soft caps, multipliers and similar numbers. */
 void hf_numbers_read(hf_reader *r, hf_config *c);
 

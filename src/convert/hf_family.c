@@ -138,6 +138,24 @@ static const hf_tensor bert_tensors[] = {
     BERT_NORM(ROLE_FFN_SUM_NORM, BERT_LAYER "output.LayerNorm"),
 };
 
+/* XLM-RoBERTa: BERT's layers with another prefix. */
+#define ROBERTA(role, name)        RENAMED(role, "roberta." name), RENAMED(role, name)
+#define ROBERTA_LINEAR(role, name) ROBERTA(role, name ".weight"), ROBERTA(role##_BIAS, name ".bias")
+static const hf_tensor roberta_tensors[] = {
+    ROBERTA(ROLE_TOKEN_EMBD, "embeddings.word_embeddings.weight"),
+    ROBERTA(ROLE_POS_EMBD, "embeddings.position_embeddings.weight"),
+    ROBERTA(ROLE_TOKEN_TYPES, "embeddings.token_type_embeddings.weight"),
+    ROBERTA_LINEAR(ROLE_EMBD_NORM, "embeddings.LayerNorm"),
+    ROBERTA_LINEAR(ROLE_ATTN_Q, BERT_LAYER "attention.self.query"),
+    ROBERTA_LINEAR(ROLE_ATTN_K, BERT_LAYER "attention.self.key"),
+    ROBERTA_LINEAR(ROLE_ATTN_V, BERT_LAYER "attention.self.value"),
+    ROBERTA_LINEAR(ROLE_ATTN_OUT, BERT_LAYER "attention.output.dense"),
+    ROBERTA_LINEAR(ROLE_ATTN_SUM_NORM, BERT_LAYER "attention.output.LayerNorm"),
+    ROBERTA_LINEAR(ROLE_FFN_UP, BERT_LAYER "intermediate.dense"),
+    ROBERTA_LINEAR(ROLE_FFN_DOWN, BERT_LAYER "output.dense"),
+    ROBERTA_LINEAR(ROLE_FFN_SUM_NORM, BERT_LAYER "output.LayerNorm"),
+};
+
 #define BLOOM_QKV "self_attention.query_key_value."
 static const hf_tensor bloom_tensors[] = {
     RENAMED(ROLE_TOKEN_EMBD, "transformer.word_embeddings.weight"),
@@ -425,16 +443,48 @@ static const hf_tensor qwen3_next_tensors[] = {
     RENAMED(ROLE_SSM_OUT, DELTA "out_proj.weight"),
 };
 
+#define QWEN35_DELTA                                                                               \
+    {ROLE_SSM_IN, DELTA "in_proj_qkv.weight", HF_TURNS_BEHIND, HF_PLAIN, false},                   \
+        {ROLE_SSM_GATE, DELTA "in_proj_z.weight", HF_TURNS, HF_PLAIN, false},                      \
+        {ROLE_SSM_BETA, DELTA "in_proj_b.weight", HF_TURNS, HF_PLAIN, false},                      \
+        {ROLE_SSM_ALPHA, DELTA "in_proj_a.weight", HF_TURNS, HF_PLAIN, false},                     \
+        {ROLE_SSM_CONV, DELTA "conv1d.weight", HF_TURNS_BEHIND, HF_PLAIN, false},                  \
+        {ROLE_SSM_DT_BIAS, DELTA "dt_bias", HF_TURNS, HF_PLAIN, false},                            \
+        {ROLE_SSM_A, DELTA "A_log", HF_TURNS, HF_PLAIN, true},                                     \
+        RENAMED(ROLE_SSM_NORM, DELTA "norm.weight"), {                                             \
+        ROLE_SSM_OUT, DELTA "out_proj.weight", HF_TURNS_COLUMNS, HF_PLAIN, false                   \
+    }
 static const hf_tensor qwen3_5_tensors[] = {
-    {ROLE_SSM_IN, DELTA "in_proj_qkv.weight", HF_TURNS_BEHIND, HF_PLAIN, false},
-    {ROLE_SSM_GATE, DELTA "in_proj_z.weight", HF_TURNS, HF_PLAIN, false},
-    {ROLE_SSM_BETA, DELTA "in_proj_b.weight", HF_TURNS, HF_PLAIN, false},
-    {ROLE_SSM_ALPHA, DELTA "in_proj_a.weight", HF_TURNS, HF_PLAIN, false},
-    {ROLE_SSM_CONV, DELTA "conv1d.weight", HF_TURNS_BEHIND, HF_PLAIN, false},
-    {ROLE_SSM_DT_BIAS, DELTA "dt_bias", HF_TURNS, HF_PLAIN, false},
-    {ROLE_SSM_A, DELTA "A_log", HF_TURNS, HF_PLAIN, true},
-    RENAMED(ROLE_SSM_NORM, DELTA "norm.weight"),
-    {ROLE_SSM_OUT, DELTA "out_proj.weight", HF_TURNS_COLUMNS, HF_PLAIN, false},
+    QWEN35_DELTA,
+};
+
+#define GATED_HYPER(role, name)                                                                    \
+    RENAMED(role##_NORM, name ".hc_norm.weight"),                                                  \
+        RENAMED(role##_DOWN, name ".input_mix_weight_down.weight"),                                \
+        RENAMED(role##_UP, name ".input_mix_weight_up.weight")
+#define PLE      LAYER "ple."
+#define INDEX_QK LAYER "self_attn.indexer.index_qk_proj.weight"
+static const hf_tensor qwen4_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, "model.embed_tokens.weight"),
+    RENAMED(ROLE_OUTPUT, "lm_head.weight"),
+    GATED_HYPER(ROLE_HYPER_HEAD, "model.hyper_connection_mixer"),
+    GATED_HYPER(ROLE_HYPER_ATTN, LAYER "attn_hyper_connection"),
+    RENAMED(ROLE_HYPER_ATTN_INJECT, LAYER "attn_hyper_connection.block_inject_weight.weight"),
+    GATED_HYPER(ROLE_HYPER_FFN, LAYER "mlp_hyper_connection"),
+    RENAMED(ROLE_HYPER_FFN_INJECT, LAYER "mlp_hyper_connection.block_inject_weight.weight"),
+    QWEN35_DELTA,
+    {ROLE_INDEX_Q, INDEX_QK, HF_FIRST_ROWS, HF_PLAIN, false},
+    {ROLE_INDEX_K, INDEX_QK, HF_LAST_ROWS, HF_PLAIN, false},
+    RENAMED(ROLE_INDEX_Q_NORM, LAYER "self_attn.indexer.q_layernorm.weight"),
+    RENAMED(ROLE_INDEX_K_NORM, LAYER "self_attn.indexer.k_layernorm.weight"),
+    RENAMED(ROLE_NGRAM_EMBD, PLE "ple_embedding.ngram_embedding.weight"),
+    RENAMED(ROLE_NGRAM_EMBD, PLE "ple_embedding.ngram_embedding.shard_%e.weight"),
+    RENAMED(ROLE_NGRAM_KEY, PLE "key_proj.weight"),
+    RENAMED(ROLE_NGRAM_VALUE, PLE "value_proj.weight"),
+    RENAMED(ROLE_NGRAM_KEY_NORM, PLE "norm_key.weight"),
+    RENAMED(ROLE_NGRAM_QUERY_NORM, PLE "norm_query.weight"),
+    RENAMED(ROLE_NGRAM_CONV_NORM, PLE "norm_conv.weight"),
+    RENAMED(ROLE_NGRAM_CONV, PLE "conv1d.weight"),
 };
 
 /* All experts in one tensor, each transposed; FP8 checkpoints may store them separately. */
@@ -442,6 +492,72 @@ static const hf_tensor qwen3_vl_moe_tensors[] = {
     {ROLE_EXPERT_GATE, LAYER "mlp.experts.gate_up_proj", HF_FIRST_HALF, HF_TRANSPOSED, false},
     {ROLE_EXPERT_UP, LAYER "mlp.experts.gate_up_proj", HF_SECOND_HALF, HF_TRANSPOSED, false},
     {ROLE_EXPERT_DOWN, LAYER "mlp.experts.down_proj", HF_ALL, HF_TRANSPOSED, false},
+};
+
+/* Matrices of low rank are stored [in][out]. */
+#define RWKV       "rwkv."
+#define RWKV_BLOCK RWKV "blocks.%d."
+#define RWKV_TIME  RWKV_BLOCK "attention."
+#define TRANSPOSED(role, name)                                                                     \
+    { role, name, HF_ALL, HF_TRANSPOSED, false }
+static const hf_tensor rwkv6_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, RWKV "embeddings.weight"),
+    WITH_BIAS(ROLE_EMBD_NORM, RWKV "blocks.0.pre_ln"),
+    WITH_BIAS(ROLE_OUTPUT_NORM, RWKV "ln_out"),
+    RENAMED(ROLE_OUTPUT, "head.weight"),
+    WITH_BIAS(ROLE_ATTN_NORM, RWKV_BLOCK "ln1"),
+    RENAMED(ROLE_SSM_SHIFT_X, RWKV_TIME "time_maa_x"),
+    RENAMED(ROLE_SSM_SHIFT, RWKV_TIME "time_maa_%[wkvrg]"),
+    TRANSPOSED(ROLE_SSM_SHIFT_A, RWKV_TIME "time_maa_w1"),
+    TRANSPOSED(ROLE_SSM_SHIFT_B, RWKV_TIME "time_maa_w2"),
+    RENAMED(ROLE_SSM_DT_BIAS, RWKV_TIME "time_decay"),
+    TRANSPOSED(ROLE_SSM_ALPHA_A, RWKV_TIME "time_decay_w1"),
+    TRANSPOSED(ROLE_SSM_ALPHA_B, RWKV_TIME "time_decay_w2"),
+    RENAMED(ROLE_SSM_BONUS, RWKV_TIME "time_faaaa"),
+    RENAMED(ROLE_SSM_IN, RWKV_TIME "receptance.weight"),
+    RENAMED(ROLE_SSM_IN_K, RWKV_TIME "key.weight"),
+    RENAMED(ROLE_SSM_IN_V, RWKV_TIME "value.weight"),
+    RENAMED(ROLE_SSM_GATE, RWKV_TIME "gate.weight"),
+    RENAMED(ROLE_SSM_OUT, RWKV_TIME "output.weight"),
+    WITH_BIAS(ROLE_SSM_NORM, RWKV_TIME "ln_x"),
+    WITH_BIAS(ROLE_FFN_NORM, RWKV_BLOCK "ln2"),
+    RENAMED(ROLE_FFN_SHIFT, RWKV_BLOCK "feed_forward.time_maa_k"),
+    RENAMED(ROLE_FFN_SHIFT_R, RWKV_BLOCK "feed_forward.time_maa_r"),
+    RENAMED(ROLE_FFN_UP, RWKV_BLOCK "feed_forward.key.weight"),
+    RENAMED(ROLE_FFN_RECEPTANCE, RWKV_BLOCK "feed_forward.receptance.weight"),
+    RENAMED(ROLE_FFN_DOWN, RWKV_BLOCK "feed_forward.value.weight"),
+};
+
+/* The first layer's values need no weights; like llama.cpp's converter, this one repeats others. */
+#define LOW_RANK(role, bias, name)                                                                 \
+    RENAMED(role##_A, LAYER "attn." name "_lora.lora.0.weight"),                                   \
+        RENAMED(role##_B, LAYER "attn." name "_lora.lora.2.weight"),                               \
+        RENAMED(bias, LAYER "attn." name "_lora.lora.2.bias")
+static const hf_tensor rwkv7_tensors[] = {
+    RENAMED(ROLE_TOKEN_EMBD, "model.embeddings.weight"),
+    WITH_BIAS(ROLE_EMBD_NORM, "model.layers.0.pre_norm"),
+    WITH_BIAS(ROLE_OUTPUT_NORM, "model.norm"),
+    RENAMED(ROLE_OUTPUT, "lm_head.weight"),
+    WITH_BIAS(ROLE_ATTN_NORM, LAYER "attn_norm"),
+    RENAMED(ROLE_SSM_SHIFT, LAYER "attn.x_%[rwkvag]"),
+    LOW_RANK(ROLE_SSM_ALPHA, ROLE_SSM_DT_BIAS, "w"),
+    LOW_RANK(ROLE_SSM_RATE, ROLE_SSM_RATE_BIAS, "a"),
+    LOW_RANK(ROLE_SSM_FIRST, ROLE_SSM_FIRST_BIAS, "v"),
+    LOW_RANK(ROLE_SSM_FIRST, ROLE_SSM_FIRST_BIAS, "a"),
+    RENAMED(ROLE_SSM_GATE_A, LAYER "attn.g_lora.lora.0.weight"),
+    RENAMED(ROLE_SSM_GATE_B, LAYER "attn.g_lora.lora.2.weight"),
+    RENAMED(ROLE_SSM_ERASE, LAYER "attn.k_k"),
+    RENAMED(ROLE_SSM_RATE_KEY, LAYER "attn.k_a"),
+    RENAMED(ROLE_SSM_BONUS, LAYER "attn.r_k"),
+    RENAMED(ROLE_SSM_IN, LAYER "attn.r_proj.weight"),
+    RENAMED(ROLE_SSM_IN_K, LAYER "attn.k_proj.weight"),
+    RENAMED(ROLE_SSM_IN_V, LAYER "attn.v_proj.weight"),
+    RENAMED(ROLE_SSM_OUT, LAYER "attn.o_proj.weight"),
+    WITH_BIAS(ROLE_SSM_NORM, LAYER "attn.g_norm"),
+    WITH_BIAS(ROLE_FFN_NORM, LAYER "ffn_norm"),
+    RENAMED(ROLE_FFN_SHIFT, LAYER "ffn.x_k"),
+    RENAMED(ROLE_FFN_UP, LAYER "ffn.key.weight"),
+    RENAMED(ROLE_FFN_DOWN, LAYER "ffn.value.weight"),
 };
 
 static const hf_tensor smallthinker_tensors[] = {
@@ -457,6 +573,13 @@ static const hf_tensor stablelm_tensors[] = {
 static const hf_tensor starcoder2_tensors[] = {
     WITH_BIAS(ROLE_FFN_UP, LAYER "mlp.c_fc"),
     WITH_BIAS(ROLE_FFN_DOWN, LAYER "mlp.c_proj"),
+};
+
+static const hf_tensor step35_tensors[] = {
+    RENAMED(ROLE_ROUTER, LAYER "moe.gate.weight"),
+    RENAMED(ROLE_ROUTER_SELECT_BIAS, LAYER "moe.router_bias"),
+    EXPERTS("moe.", "gate_proj.weight", "up_proj.weight", "down_proj.weight"),
+    SHARED("share_expert."),
 };
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -475,6 +598,7 @@ static const hf_family families[] = {
     {TYPES("falcon", "RefinedWeb", "RefinedWebModel"), .arch = "falcon",
      DEFAULTS({"max_position_embeddings", 2048}), TENSORS(falcon_tensors)},
     {TYPES("opt"), .arch = "opt", TENSORS(opt_tensors)},
+    {TYPES("apertus"), .arch = "apertus"},
     {TYPES("afmoe"), .arch = "afmoe", TENSORS(afmoe_tensors)},
     {TYPES("arcee"), .arch = "arcee"},
     {TYPES("bailing_moe_v2", "BailingMoeV2ForCausalLM"), .arch = "bailingmoe2",
@@ -517,6 +641,8 @@ static const hf_family families[] = {
      TENSORS(glm4_tensors)},
     {TYPES("glm4_moe"), .arch = "glm4moe", DEFAULTS(PARTLY_ROTATED(0.5))},
     {TYPES("bert"), .arch = "bert", TENSORS(bert_tensors)},
+    {TYPES("xlm-roberta"), .arch = "bert", .flags = HF_POSITIONS_AFTER_PAD,
+     TENSORS(roberta_tensors)},
     {TYPES("bloom"), .arch = "bloom", .flags = HF_WIDTH_FOUR,
      DEFAULTS({"max_position_embeddings", 2048}), TENSORS(bloom_tensors)},
     {TYPES("gpt2"), .arch = "gpt2", .flags = HF_WIDTH_FOUR, TENSORS(gpt2_tensors)},
@@ -570,16 +696,26 @@ static const hf_family families[] = {
     {TYPES("qwen3_5_moe", "qwen3_5_moe_text"), .arch = "qwen35moe",
      .flags = HF_NORMS_LESS_ONE | HF_SECTIONS, DEFAULTS(PARTLY_ROTATED(0.25)),
      TENSORS(qwen3_5_tensors)},
+    {TYPES("qwen4_exp", "qwen4_exp_text"), .arch = "qwen4exp",
+     .flags = HF_NORMS_LESS_ONE | HF_SECTIONS,
+     DEFAULTS(PARTLY_ROTATED(0.25), {"norm_topk_prob", 1}), TENSORS(qwen4_tensors)},
     {TYPES("qwen2_vl", "qwen2_5_vl"), .arch = "qwen2vl", .flags = HF_SECTIONS},
     {TYPES("qwen3_vl", "qwen3_vl_text"), .arch = "qwen3vl", .flags = HF_SECTIONS},
     {TYPES("qwen3_vl_moe", "qwen3_vl_moe_text"), .arch = "qwen3vlmoe", .flags = HF_SECTIONS,
      TENSORS(qwen3_vl_moe_tensors)},
+    {TYPES("rwkv6", "Rwkv6ForCausalLM"), .arch = "rwkv6", .flags = HF_WIDTH_SEVEN_HALVES,
+     DEFAULTS({"max_position_embeddings", 1 << 20}), TENSORS(rwkv6_tensors)},
+    {TYPES("rwkv7", "Rwkv7ForCausalLM", "RWKV7ForCausalLM"), .arch = "rwkv7",
+     .flags = HF_WIDTH_FOUR, DEFAULTS({"max_position_embeddings", 1 << 20}),
+     TENSORS(rwkv7_tensors)},
     {TYPES("seed_oss"), .arch = "seed_oss"},
     {TYPES("smallthinker"), .arch = "smallthinker", TENSORS(smallthinker_tensors)},
     {TYPES("smollm3"), .arch = "smollm3"},
     {TYPES("stablelm"), .arch = "stablelm", DEFAULTS(PARTLY_ROTATED(0.25)),
      TENSORS(stablelm_tensors)},
     {TYPES("starcoder2"), .arch = "starcoder2", TENSORS(starcoder2_tensors)},
+    {TYPES("step3p5", "Step3p5ForCausalLM"), .arch = "step35", .flags = HF_NORMS_LESS_ONE,
+     TENSORS(step35_tensors)},
     {TYPES("xverse"), .arch = "xverse"},
 };
 

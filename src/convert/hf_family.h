@@ -10,6 +10,8 @@
 /* Selects the rows of a checkpoint's tensor that belong to the GGUF tensor. */
 typedef enum hf_rows {
     HF_ALL,
+    HF_FIRST_ROWS, /* where other rows follow */
+    HF_LAST_ROWS,
     HF_FIRST_HALF,  /* gate, where gate and up are concatenated */
     HF_SECOND_HALF, /* up */
     HF_EVEN,        /* gate, where rows of gate and up alternate */
@@ -47,8 +49,9 @@ typedef enum hf_form {
 
 typedef struct hf_tensor {
     tensor_role role;
-    const char *name; /* "%d": the layer; "%e": the expert or head, one tensor each; without "%e"
-                         one tensor holds all of them in its first dimension */
+    const char *name; /* "%d": the layer; "%e": the expert or head, one tensor each; "%[abc]": a
+                         letter of these, one tensor each; without both one tensor holds all of
+                         them in its first dimension */
     hf_rows rows;
     hf_form form;
     bool log; /* A_log: stores the logarithm of the negated value */
@@ -65,7 +68,9 @@ enum {
     HF_NORMS_LESS_ONE = 2, /* norms multiply by 1 + weight */
     HF_MULTIPLIED = 4,     /* config.json has factors of weights */
     HF_WIDTH_FOUR = 16,    /* without a number, FFNs have 4 * n_embd neurons */
-    HF_SECTIONS = 8        /* pairs rotate in sections, which are identical for text */
+    HF_SECTIONS = 8,       /* pairs rotate in sections, which are identical for text */
+    HF_WIDTH_SEVEN_HALVES = 32, /* without a number: 3.5 * n_embd, whole groups of 32 */
+    HF_POSITIONS_AFTER_PAD = 64 /* the first position's row follows that of pad_token_id */
 };
 
 typedef struct hf_family {

@@ -128,6 +128,16 @@ static void read_indexer(hf_reader *r, hf_config *c) {
         }
         return;
     }
+    if (c->arch->index_pools) { /* Qwen4: keys of several positions */
+        if (!hf_has(r, "indexer_n_heads")) return;
+        c->n_index_head = hf_int(r, (hf_names){"indexer_n_heads"}, -1, 1, MODEL_MAX_HEADS);
+        c->index_dim = hf_int(r, (hf_names){"indexer_head_dim"}, -1, 1, HF_MAX_HEAD_DIM);
+        c->n_index_blocks = hf_int(r, (hf_names){"indexer_budget"}, -1, 1, INT32_MAX);
+        c->index_ratio = hf_int(r, (hf_names){"indexer_compress_ratio"}, -1, 1, 1 << 16);
+        hf_int(r, (hf_names){"indexer_kv_heads"}, 1, 1, 1);
+        for (int i = 0; i < c->n_layer; i++) c->index_own[i] = c->parts[i] & HF_ATTENDS;
+        return;
+    }
     const json_node *node = hf_find(r, (hf_names){"sparse_attention_config"}, &key);
     c->n_index_head = size_in(r, node, "sparse_num_index_heads", NAN);
     c->index_dim = size_in(r, node, "sparse_index_dim", NAN);

@@ -110,6 +110,19 @@ void hf_window_read(hf_reader *r, hf_config *c) {
     if (!hf_flag(r, (hf_names){"use_sliding_window"}, true)) c->window = 0;
     if (c->window > 0) read_pattern(r, c);
     if (r->status == PI_OK) check_window(r, c);
+    const char *key;
+    const json_node *other = hf_find(r, (hf_names){"attention_other_setting"}, &key);
+    if (other && c->window > 0) { /* Step 3.5 */
+        const double most = MODEL_MAX_HEADS;
+        c->n_head_window = (int32_t)hf_number_in(r, other, "num_attention_heads", c->n_head, 1,
+                                                 most);
+        c->n_head_kv_window = (int32_t)hf_number_in(r, other, "num_attention_groups", c->n_head_kv,
+                                                    1, most);
+        if (hf_number_in(r, other, "head_dim", c->head_dim, 1, HF_MAX_HEAD_DIM) != c->head_dim ||
+            c->n_head_window % c->n_head_kv_window != 0)
+            hf_fail(r, key, "has heads of another size, or not a multiple of its groups");
+        return;
+    }
     bool local = c->head_dim_window > 0;
     c->n_head_kv_window = hf_int(
         r, (hf_names){local ? "num_key_value_heads" : "swa_num_key_value_heads"}, c->n_head_kv, 1,
@@ -122,8 +135,12 @@ void hf_window_read(hf_reader *r, hf_config *c) {
 /* ---- experts --------------------------------------------------------------------------------- */
 
 static void read_gating(hf_reader *r, hf_config *c) {
-    static const char *const keys[] = {"scoring_func", "score_function", "score_func",
-                                       "expert_selection_fn", "moe_router_activation_func"};
+    static const char *const keys[] = {"scoring_func",
+                                       "score_function",
+                                       "score_func",
+                                       "expert_selection_fn",
+                                       "moe_router_activation_func",
+                                       "moe_router_activation"};
     const char *name = NULL;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !name; i++)
         name = hf_text(r->text, keys[i]);
@@ -155,6 +172,25 @@ static void check_weights(hf_reader *r, const hf_config *c) {
                           r->path, fixed ? "true" : "false", c->arch->name);
 }
 
+/* Step 3.5: a limit of hidden values for each layer; null or 0: none. */
+static void read_limits(hf_reader *r, hf_config *c) {
+    static const char *const keys[] = {"swiglu_limits", "swiglu_limits_shared"};
+    const char *key;
+    if (!c->arch->clamp_late) return;
+    for (int k = 0; k < 2; k++) {
+        const json_node *list = hf_find(r, (hf_names){keys[k]}, &key);
+        c->clamped |= list != NULL;
+        for (int i = 0; i < c->n_layer && list; i++) {
+            const json_node *item = json_at(list, (size_t)i);
+            double limit = 0;
+            if (!item || (json_kind_of(item) != JSON_NULL &&
+                          !(json_as_double(item, &limit) && limit >= 0 && limit < 1e30)))
+                hf_fail(r, key, "is not a list of limits for every layer");
+            c->clamps[k][i] = (float)limit;
+        }
+    }
+}
+
 void hf_experts_read(hf_reader *r, hf_config *c) {
     static hf_names counts = {"num_local_experts", "num_experts", "n_routed_experts",
                               "moe_num_experts", "moe_num_primary_experts"};
@@ -163,7 +199,8 @@ void hf_experts_read(hf_reader *r, hf_config *c) {
                             "moe_topk",
                             "moe_k",
                             "moe_num_active_primary_experts",
-                            "top_k_experts"};
+                            "top_k_experts",
+                            "moe_top_k"};
     static hf_names widths = {"moe_intermediate_size", "moe_ffn_hidden_size", "intermediate_size"};
     static hf_names shared = {"n_shared_experts", "num_shared_experts", "moe_num_shared_experts",
                               "num_shared_expert"};
@@ -176,11 +213,15 @@ void hf_experts_read(hf_reader *r, hf_config *c) {
     e->n_shared = hf_int(r, shared, 0, 0, MODEL_MAX_EXPERTS);
     e->n_group = hf_int(r, (hf_names){"n_group", "num_expert_group"}, 0, 0, e->n);
     e->n_group_used = hf_int(r, (hf_names){"topk_group"}, 0, 0, e->n);
-    e->norm = hf_flag(r, (hf_names){"norm_topk_prob", "route_norm", "moe_renormalize"},
-                      c->arch->has & ARCH_EXPERT_NORM);
-    e->scale = hf_number(r, (hf_names){"routed_scaling_factor", "route_scale"}, 1, 1e-6, 1e6);
+    e->norm = hf_flag(
+        r, (hf_names){"norm_topk_prob", "route_norm", "moe_renormalize", "norm_expert_weight"},
+        c->arch->has & ARCH_EXPERT_NORM);
+    e->scale = hf_number(
+        r, (hf_names){"routed_scaling_factor", "route_scale", "moe_router_scaling_factor"}, 1, 1e-6,
+        1e6);
     e->spacing = hf_int(r, (hf_names){"interleave_moe_layer_step", "moe_layer_interval"}, 0, 0,
                         MODEL_MAX_LAYERS);
     read_gating(r, c);
+    read_limits(r, c);
     check_weights(r, c);
 }

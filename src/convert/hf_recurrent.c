@@ -59,6 +59,17 @@ static void read_kda(hf_reader *r, hf_config *c) {
         hf_fail(r, "linear_attn_config", "differs from the heads of attention");
 }
 
+/* RWKV: heads as wide as their states. */
+static void read_wkv(hf_reader *r, hf_config *c) {
+    hf_recurrent *s = &c->recurrent;
+    s->n_state = hf_int(r, (hf_names){"head_size", "head_dim"}, 64, 1, HF_MAX_HEAD_DIM);
+    s->halve_period = hf_int(r, (hf_names){"rescale_every"}, 0, 0, MODEL_MAX_LAYERS);
+    if (r->status != PI_OK) return;
+    s->n_inner = c->n_embd;
+    s->n_head = s->n_group = c->n_embd / s->n_state;
+    if (c->n_embd % s->n_state != 0) hf_fail(r, "head_size", "does not divide hidden_size");
+}
+
 static void check_sizes(hf_reader *r, const hf_config *c) {
     const hf_recurrent *s = &c->recurrent;
     if (r->status != PI_OK || c->arch->mixers & MIXER_CONV) return;
@@ -75,6 +86,7 @@ static void read_sizes(hf_reader *r, hf_config *c) {
     if (mixers & MIXER_SSM) read_ssm(r, c);
     if (mixers & MIXER_DELTA) read_delta(r, c);
     if (mixers & MIXER_KDA) read_kda(r, c);
+    if (mixers & MIXER_WKV) read_wkv(r, c);
     check_sizes(r, c);
     if (r->status != PI_OK) return;
     s->n_conv = mixers & MIXER_CONV  ? c->n_embd
@@ -89,6 +101,8 @@ static const struct {
     uint8_t parts; /* parts of layers with a single part or one mixer */
 } kinds[] = {{"full_attention", HF_ATTENDS},
              {"sliding_attention", HF_ATTENDS},
+             {"qwen_sparse_attention", HF_ATTENDS},
+             {"indexed_attention", HF_ATTENDS},
              {"attention", HF_ATTENDS},
              {"*", HF_ATTENDS},
              {"linear_attention", HF_RECURS},
@@ -192,11 +206,37 @@ bool hf_config_layer_has(const hf_config *c, int layer, tensor_role role) {
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
+/* llama.cpp needs the ranks. */
+static void put_wkv(const hf_config *c, gguf_writer *w) {
+    static const struct {
+        tensor_role role;
+        const char *suffix;
+    } ranks[] = {{ROLE_SSM_ALPHA_A, "attention.decay_lora_rank"},
+                 {ROLE_SSM_RATE_A, "attention.iclr_lora_rank"},
+                 {ROLE_SSM_FIRST_A, "attention.value_residual_mix_lora_rank"},
+                 {ROLE_SSM_GATE_A, "attention.gate_lora_rank"}};
+    const int32_t mixed = c->ranks[ROLE_SSM_SHIFT_A];
+    hf_put_u32(w, c, "wkv.head_size", c->recurrent.n_state);
+    if (c->recurrent.halve_period > 0)
+        hf_put_u32(w, c, "rescale_every_n_layers", c->recurrent.halve_period);
+    if (mixed > 0) { /* RWKV-6: five ranks in one */
+        hf_put_u32(w, c, "time_mix_extra_dim", mixed / 5);
+        hf_put_u32(w, c, "time_decay_extra_dim", c->ranks[ROLE_SSM_ALPHA_A]);
+        return;
+    }
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++)
+        hf_put_u32(w, c, ranks[i].suffix, c->ranks[ranks[i].role]);
+}
+
 void hf_recurrent_put(const hf_config *c, gguf_writer *w) {
     const hf_recurrent *s = &c->recurrent;
     uint32_t mixers = c->arch->mixers;
     bool recurs[MODEL_MAX_LAYERS], usual = true;
     if (!(mixers & MIXER_RECURRENT)) return;
+    if (mixers & MIXER_WKV) {
+        put_wkv(c, w);
+        return;
+    }
     hf_put_u32(w, c, mixers & MIXER_CONV ? "shortconv.l_cache" : "ssm.conv_kernel", s->n_taps);
     if (mixers & MIXER_KDA) hf_put_u32(w, c, "kda.head_dim", s->n_state);
     if (mixers & (MIXER_SSM | MIXER_DELTA)) {

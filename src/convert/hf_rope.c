@@ -144,10 +144,40 @@ static const json_node *pick_parameters(hf_reader *r, const json_node *parameter
     return global ? global : parameters;
 }
 
+/* Step 3.5: a base for each layer; layers with a window rotate whole heads, others half of them. */
+static void read_lists(hf_reader *r, const json_node *bases, hf_config *c) {
+    const char *key;
+    const json_node *kinds = hf_find(r, (hf_names){"layer_types"}, &key);
+    const json_node *shares = hf_find(r, (hf_names){"partial_rotary_factors"}, &key);
+    double found[2] = {0, 0}; /* without a window, with one */
+    for (int i = 0; i < c->n_layer && r->status == PI_OK; i++) {
+        const char *kind = "full_attention";
+        double base = 0, share;
+        size_t n;
+        json_as_string(json_at(kinds, (size_t)i), &kind, &n);
+        const int windowed = strcmp(kind, "sliding_attention") == 0;
+        const double usual = windowed ? 1 : 0.5;
+        if (!json_as_double(json_at(bases, (size_t)i), &base) || !(base >= 1e-3 && base <= 1e12) ||
+            (found[windowed] > 0 && found[windowed] != base))
+            hf_fail(r, "rope_theta", "differs between layers of a kind");
+        found[windowed] = base;
+        if (shares && (!json_as_double(json_at(shares, (size_t)i), &share) || share != usual))
+            hf_fail(r, "partial_rotary_factors", "is not 1 with a window and 0.5 without one");
+    }
+    c->rope.theta = found[0] > 0 ? found[0] : 1e4;
+    c->rope.local_theta = found[1];
+}
+
 static void read_bases(hf_reader *r, const json_node *parameters, const json_node *local,
                        hf_config *c) {
     hf_rope *rope = &c->rope;
     bool own = c->arch->has & ARCH_ROPE_LOCAL;
+    const char *key;
+    const json_node *bases = hf_find(r, (hf_names){"rope_theta"}, &key);
+    if (c->arch->rot_half && json_kind_of(bases) == JSON_ARRAY) {
+        read_lists(r, bases, c);
+        return;
+    }
     rope->theta = hf_number_near(r, parameters, (hf_names){"rope_theta", "rotary_emb_base"}, 1e4,
                                  1e-3, 1e12);
     if (own)
@@ -215,12 +245,12 @@ bool hf_config_has_factors(const hf_config *c, tensor_role role) {
 /* Llama 3's rule (Grattafiori et al. 2024, arXiv 2407.21783; the reference code's apply_scaling):
  * long waves are stretched by the factor, short waves are unchanged, waves between are
  * interpolated. */
-static void llama3_factors(const hf_rope *rope, float *factors) {
+static void llama3_factors(const hf_rope *rope, int32_t n_rot, float *factors) {
     const double pi = 3.14159265358979323846;
     double longest = rope->orig_ctx / rope->low_freq_factor;
     double shortest = rope->orig_ctx / rope->high_freq_factor;
-    for (int i = 0; i < rope->n_rot / 2; i++) {
-        double wavelength = 2 * pi * pow(rope->theta, 2.0 * i / rope->n_rot);
+    for (int i = 0; i < n_rot / 2; i++) {
+        double wavelength = 2 * pi * pow(rope->theta, 2.0 * i / n_rot);
         double divisor = 1;
         if (wavelength > longest) {
             divisor = rope->factor;
@@ -237,7 +267,9 @@ void hf_config_rope_factors(const hf_config *c, tensor_role role, float *factors
     const hf_rope *rope = &c->rope;
     if (role == ROLE_ROPE_FREQS) {
         if (rope->kind != HF_ROPE_PROPORTIONAL) {
-            llama3_factors(rope, factors);
+            const int32_t n = c->arch->rot_half ? rope->n_rot / 2 : rope->n_rot;
+            llama3_factors(rope, n, factors);
+            for (int i = n / 2; i < rope->n_rot / 2; i++) factors[i] = 1;
             return;
         }
         /* Gemma 4: pairs that do not rotate get a divisor so large that their frequency is 0. */

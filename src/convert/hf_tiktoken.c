@@ -20,15 +20,14 @@ static int base64_value(char c) {
                                   : -1;
 }
 
-/* Returns the number of decoded bytes; 0: not base64, or too long. */
-static size_t decode_base64(const char *text, size_t n, uint8_t out[MAX_TOKEN]) {
+size_t hf_decode_base64(const char *text, size_t n, uint8_t *out, size_t room) {
     size_t used = 0;
     while (n > 0 && text[n - 1] == '=') n--;
     uint32_t bits = 0;
     int n_bits = 0;
     for (size_t i = 0; i < n; i++) {
         int value = base64_value(text[i]);
-        if (value < 0 || used == MAX_TOKEN) return 0;
+        if (value < 0 || used == room) return 0;
         bits = bits << 6 | (uint32_t)value;
         n_bits += 6;
         if (n_bits < 8) continue;
@@ -45,7 +44,7 @@ static pi_status read_line(const char *line, size_t n, size_t number, const char
     char text[2 * MAX_TOKEN]; /* each byte becomes a character of up to two bytes */
     size_t n_text = 0;
     const char *space = memchr(line, ' ', n);
-    size_t n_bytes = space ? decode_base64(line, (size_t)(space - line), bytes) : 0;
+    size_t n_bytes = space ? hf_decode_base64(line, (size_t)(space - line), bytes, MAX_TOKEN) : 0;
     if (n_bytes == 0) return bad_line(err, path, number, "is not a token in base64 and a rank");
     int64_t rank = 0;
     const char *at = space + 1, *end = line + n;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "hf_pretokenizer.h"
+#include "hf_tiktoken.h"
 
 /* Scores are never positive: this value marks a token that no merge has created yet. */
 static const float SCORE_UNMADE = 1;
@@ -260,6 +261,53 @@ static pi_status read_wordpiece(const json_node *root, const json_node *model, c
     return PI_OK;
 }
 
+/* SentencePiece's table of replacements, in base64. */
+static pi_status read_charsmap(const json_node *root, const char *path, vocab *v, pi_error *err) {
+    const json_node *step = find_step(json_get(root, "normalizer"), "normalizers", "Precompiled");
+    const char *text;
+    size_t n;
+    if (!json_as_string(json_get(step, "precompiled_charsmap"), &text, &n) || n == 0) return PI_OK;
+    uint8_t *bytes = arena_alloc(&v->arena, n);
+    if (!bytes) return error_nomem(err, n, "table of replacements");
+    v->charsmap = bytes;
+    v->n_charsmap = hf_decode_base64(text, n, bytes, n);
+    return v->n_charsmap > 0 ? PI_OK
+                             : bad_json(err, path, "precompiled_charsmap is not text in base64");
+}
+
+/* XLM-RoBERTa: pieces with the logarithms of their probabilities. */
+static pi_status read_unigram(const json_node *root, const json_node *model, const char *path,
+                              vocab *v, pi_error *err) {
+    const json_node *list = json_get(model, "vocab"), *before = json_get(root, "pre_tokenizer");
+    const size_t n = json_kind_of(list) == JSON_ARRAY ? json_count(list) : 0;
+    int64_t unk = -1;
+    if (n == 0 || n > (size_t)v->n_tokens)
+        return bad_json(err, path,
+                        "model.vocab is not a list of pieces, at most one for each row of the "
+                        "embedding matrix");
+    v->model = "t5";
+    v->pre = "default";
+    for (size_t i = 0; i < n; i++) {
+        const json_node *item = json_at(list, i);
+        const char *text;
+        size_t n_text;
+        double score;
+        if (!json_as_string(json_at(item, 0), &text, &n_text) ||
+            !json_as_double(json_at(item, 1), &score))
+            return bad_json(err, path, "a piece has no text or no score");
+        pi_status status = vocab_set(v, (int32_t)i, text, n_text, (float)score, TOKEN_NORMAL, err);
+        if (status != PI_OK) return error_prefix(err, status, "%s", path);
+    }
+    json_as_int(json_get(model, "unk_id"), &unk);
+    v->unk = unk >= 0 && unk < (int64_t)n ? (int32_t)unk : -1;
+    if (v->unk >= 0) v->tokens[v->unk].type = TOKEN_UNKNOWN;
+    v->add_space_prefix = flag_from(prepends_space(root));
+    v->merge_spaces = flag_from(find_step(before, "pretokenizers", "WhitespaceSplit") ||
+                                find_step(json_get(root, "normalizer"), "normalizers", "Replace"));
+    pi_status status = read_charsmap(root, path, v, err);
+    return status == PI_OK ? vocab_build_index(v, path, err) : status;
+}
+
 pi_status hf_tokenizer_read(const json_node *root, const char *path, const char *pre,
                             const notifier *t, vocab *v, pi_error *err) {
     const json_node *model = json_get(root, "model");
@@ -270,10 +318,11 @@ pi_status hf_tokenizer_read(const json_node *root, const char *path, const char 
     bool byte_level = find_step(json_get(root, "pre_tokenizer"), "pretokenizers", "ByteLevel") !=
                       NULL;
     if (type && strcmp(type, "WordPiece") == 0) return read_wordpiece(root, model, path, v, err);
+    if (type && strcmp(type, "Unigram") == 0) return read_unigram(root, model, path, v, err);
     if (type && strcmp(type, "BPE") != 0)
         return error_set(err, PI_ERR_UNSUPPORTED,
-                         "unknown kind of tokenizer: %s: model.type is '%.40s'; BPE and WordPiece "
-                         "can be converted",
+                         "unknown kind of tokenizer: %s: model.type is '%.40s'; BPE, WordPiece and "
+                         "Unigram can be converted",
                          path, type);
     if (byte_level) return read_byte_level(root, model, path, t, v, err);
     if (byte_fallback && pre && strcmp(pre, "gemma4") == 0)

@@ -8,6 +8,7 @@
 
 #include "affix.h"
 #include "file.h"
+#include "hf_rwkv.h"
 #include "hf_tiktoken.h"
 #include "hf_tokenizer.h"
 #include "mem.h"
@@ -158,6 +159,16 @@ static pi_status read_tiktoken(const folder *f, const char *path, vocab *v, pi_e
     return status;
 }
 
+static pi_status read_rwkv(const char *path, vocab *v, pi_error *err) {
+    char *text;
+    size_t n_bytes;
+    pi_status status = file_read(path, MAX_TOKENIZER_BYTES, &text, &n_bytes, err);
+    if (status != PI_OK) return status;
+    status = hf_rwkv_parse(text, n_bytes, path, v, err);
+    mem_free(text);
+    return status;
+}
+
 static pi_status read_base(const folder *f, vocab *v, pi_error *err) {
     char path[PATH_BYTES];
     pi_status status = folder_path(f, "tokenizer.model", path, err);
@@ -167,6 +178,9 @@ static pi_status read_base(const folder *f, vocab *v, pi_error *err) {
     if (status != PI_OK) return status;
     const json_node *root = root_of(f, FILE_TOKENIZER);
     if (root) return hf_tokenizer_read(root, path, f->pre, f->notifier, v, err);
+    status = folder_path(f, HF_RWKV_FILE, path, err);
+    if (status != PI_OK) return status;
+    if (file_exists(path)) return read_rwkv(path, v, err);
     if (find_tiktoken(f, path)) return read_tiktoken(f, path, v, err);
     notify(f->notifier,
            "no tokenizer.model or tokenizer.json in %.300s: the model will have no vocabulary",
@@ -281,12 +295,12 @@ static void choose_special(const folder *f, vocab *v) {
             id = find_numbered(v, root_of(f, by_id[i]), kinds[k].id);
         if (id >= 0) *kinds[k].out = id;
     }
-    if (strcmp(v->model, "bert") == 0) {
+    if (strcmp(v->model, "bert") == 0 || strcmp(v->model, "t5") == 0) {
         v->cls = find_special(f, v, "cls_token");
         v->sep = find_special(f, v, "sep_token");
         v->mask = find_special(f, v, "mask_token");
     }
-    v->eot = find_end_of_turn(v, root_of(f, FILE_GENERATION_CONFIG));
+    if (v->eot < 0) v->eot = find_end_of_turn(v, root_of(f, FILE_GENERATION_CONFIG));
     if (v->eot < 0) v->eot = find_end_of_turn(v, root_of(f, FILE_CONFIG));
 }
 

@@ -23,6 +23,7 @@ pi_status vocab_init(vocab *v, int32_t n_tokens, pi_error *err) {
                  .pad = -1,
                  .add_bos = VOCAB_UNSAID,
                  .add_eos = VOCAB_UNSAID,
+                 .merge_spaces = VOCAB_UNSAID,
                  .add_space_prefix = VOCAB_UNSAID};
     arena_init(&v->arena);
     v->tokens = mem_calloc((size_t)n_tokens, sizeof *v->tokens);
@@ -146,7 +147,7 @@ static pi_status put_tokens(const vocab *v, gguf_writer *w, pi_error *err) {
             scores[i] = v->tokens[i].score;
         }
         gguf_put_strings(w, "tokenizer.ggml.tokens", texts, n);
-        if (strcmp(v->model, "llama") == 0)
+        if (strcmp(v->model, "llama") == 0 || strcmp(v->model, "t5") == 0)
             gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, n);
         gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, n);
     } else {
@@ -179,7 +180,10 @@ pi_status vocab_put(const vocab *v, gguf_writer *w, pi_error *err) {
     if (v->pre) gguf_put_string(w, "tokenizer.ggml.pre", v->pre);
     pi_status status = put_tokens(v, w, err);
     if (status != PI_OK) return status;
-    if (strcmp(v->model, "llama") != 0 && strcmp(v->model, "bert") != 0)
+    if (v->n_charsmap > 0)
+        gguf_put_array(w, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, v->charsmap,
+                       v->n_charsmap);
+    if (strcmp(v->model, "gpt2") == 0 || strcmp(v->model, "gemma4") == 0)
         gguf_put_strings(w, "tokenizer.ggml.merges", v->merges, v->n_merges);
     const struct {
         const char *key;
@@ -197,6 +201,7 @@ pi_status vocab_put(const vocab *v, gguf_writer *w, pi_error *err) {
     } flags[] = {{"tokenizer.ggml.add_bos_token", v->add_bos},
                  {"tokenizer.ggml.add_eos_token", v->add_eos},
                  {"tokenizer.ggml.add_space_prefix", v->add_space_prefix},
+                 {"tokenizer.ggml.remove_extra_whitespaces", v->merge_spaces},
                  {"tokenizer.ggml.normalizer.lowercase", v->lower_case},
                  {"tokenizer.ggml.normalizer.strip_accents", v->strip_accents}};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)

@@ -32,14 +32,17 @@ typedef struct vocab_template {
 
 typedef struct vocab {
     arena arena;
-    const char *model;   /* "llama", "gpt2", "gemma4", "bert"; NULL: the folder has no tokenizer */
-    const char *pre;     /* pre-tokenizer of gpt2, NULL otherwise */
+    /* "llama", "gpt2", "gemma4", "bert", "t5", "rwkv"; NULL: the folder has no tokenizer */
+    const char *model;
+    const char *pre;     /* pre-tokenizer of gpt2, "default" of t5, NULL otherwise */
     vocab_token *tokens; /* [n_tokens] */
     int32_t n_tokens;
-    gguf_string *merges; /* [n_merges] "left right", best first; unused for llama, bert */
+    gguf_string *merges; /* [n_merges] "left right", best first; for gpt2 and gemma4 */
     size_t n_merges, merges_capacity;
     int32_t bos, eos, eot, unk, pad, cls, sep, mask; /* -1: none */
-    vocab_flag add_bos, add_eos, add_space_prefix, lower_case, strip_accents;
+    vocab_flag add_bos, add_eos, add_space_prefix, merge_spaces, lower_case, strip_accents;
+    const uint8_t *charsmap; /* [n_charsmap] t5: SentencePiece's table of replacements */
+    size_t n_charsmap;
     vocab_template templates[VOCAB_MAX_TEMPLATES];
     int n_templates;
     uint32_t *index; /* hash table of ids + 1, see vocab_find; NULL: not built */

@@ -19,6 +19,8 @@
 #include "mem.h"
 #include "neuron_stats.h"
 #include "os_thread.h"
+#include "powerinfer_sampler.h"
+#include "powerinfer_speculate.h"
 #include "powerinfer_tools.h"
 #include "quant.h"
 #include "rng.h"
@@ -45,6 +47,7 @@ typedef struct bench {
     float *freq;    /* [n_ff] relative frequencies of a layer's neurons; NULL: unknown */
     double density; /* fraction of active neurons; 1: unknown */
     int n_tests, tests_done;
+    pi_generated generated; /* sums of the counts of sampled tokens since the test began */
 } bench;
 
 /* GB/s. */
@@ -68,6 +71,8 @@ typedef struct bench_test {
     int32_t n;     /* tokens */
     int32_t depth;
     int32_t parallel; /* sequences */
+    bool sampled;     /* the model continues its text; else tokens are given */
+    bool drafted;     /* with drafts */
 } bench_test;
 
 pi_bench_options pi_bench_default_options(void) {
@@ -105,9 +110,37 @@ static void set_inputs(bench *b, int32_t first, int32_t end, const int32_t *toke
                                   .logits = PI_LOGITS_LAST};
 }
 
-/* Evaluates tokens [*at, n) of the test after its depth and advances *at; decode stops after `most`
- * seconds. The sequences are decoded in as many groups as passes can be under way: a group's next
- * step begins when its last one has ended. */
+/* Samples n tokens after the token at the test's depth, each from logits that this computes: the
+ * same text with and without drafts. */
+static pi_status sample_tokens(bench *b, const bench_test *t, int32_t n, pi_error *err) {
+    pi_sampler_options sampling = pi_sampler_default_options();
+    sampling.temp = b->o->temp;
+    sampling.seed = b->o->seed;
+    sampling.ignore_eos = true;
+    pi_generate_options o = pi_generate_default_options();
+    o.tokens = b->tokens;
+    o.n_tokens = t->depth + 1;
+    o.max_tokens = n;
+    o.speculator = t->drafted ? b->o->speculator : NULL;
+    pi_generated done;
+    pi_status status = pi_sampler_create(b->model, &sampling, &o.sampler, err);
+    if (status != PI_OK) return status;
+    status = pi_generate(b->context, b->sessions[0], &o, &done, err);
+    pi_sampler_destroy(o.sampler);
+    if (status == PI_OK && done.draft_error.status != PI_OK) {
+        *err = done.draft_error;
+        return err->status;
+    }
+    b->generated.n_decoded += done.n_decoded;
+    b->generated.n_steps += done.n_steps;
+    b->generated.n_drafted += done.n_drafted;
+    b->generated.n_accepted += done.n_accepted;
+    return status;
+}
+
+/* Evaluates tokens [*at, n) of the test after its depth and advances *at; decode of given tokens
+ * stops after `most` seconds. The sequences are decoded in as many groups as passes can be under
+ * way: a group's next step begins when its last one has ended. */
 static pi_status run_slice(bench *b, const bench_test *t, const int32_t *tokens, int32_t n,
                            double most, int32_t *at, double *seconds, pi_error *err) {
     const int32_t passes = pi_context_passes(b->context);
@@ -115,7 +148,10 @@ static pi_status run_slice(bench *b, const bench_test *t, const int32_t *tokens,
     int32_t under_way = 0;
     pi_status status = PI_OK;
     double start = clock_seconds();
-    if (!t->generate) {
+    if (t->sampled) {
+        status = sample_tokens(b, t, n, err);
+        *at = n;
+    } else if (!t->generate) {
         set_inputs(b, 0, t->parallel, tokens, n);
         status = pi_forward(b->context, b->inputs, t->parallel, err);
         *at = n;
@@ -313,6 +349,16 @@ static pi_status fill_ranks(const bench *b, const pi_rank *before, pi_error *err
     return status;
 }
 
+/* The counts of sampled tokens. The test without drafts is the one before. */
+static void fill_drafts(const bench *b, const bench_test *t, pi_bench_result *r) {
+    const pi_generated *g = &b->generated;
+    r->drafts = t->drafted ? b->o->drafts : "off";
+    r->tokens_per_step = g->n_steps > 0 ? (double)g->n_decoded / g->n_steps : 1;
+    r->speedup = t->drafted ? r->tps / r[-1].tps : 1;
+    r->n_drafted = g->n_drafted;
+    r->n_accepted = g->n_accepted;
+}
+
 /* A warm-up, then the repetitions of one test. */
 static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     pi_bench_result *r = &b->report->results[b->report->n_results];
@@ -326,7 +372,9 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     pi_counters before, after;
     double seconds;
     os_sleep(b->o->delay_seconds);
-    int32_t warm_up = t->generate && t->n > WARM_UP_TOKENS ? WARM_UP_TOKENS : t->n;
+    /* a long one with drafts, which measures the times that choose their length */
+    bool brief = t->generate && !t->drafted && t->n > WARM_UP_TOKENS;
+    int32_t warm_up = brief ? WARM_UP_TOKENS : t->n;
     pi_context_get_counters(b->context, &before);
     pi_status status = run_once(b, t, warm_up, &seconds, err);
     if (status != PI_OK) return status;
@@ -340,6 +388,7 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     rates memory = sample_memory(b, &n);
     if (b->report->in_cache) status = run_once(b, t, warm_up, &seconds, err);
     pi_context_get_counters(b->context, &before);
+    b->generated = (pi_generated){0};
     drive_use drive = use_of_drive(b);
     pi_rank ranks[PI_MAX_RANKS];
     const bool staged = pi_context_ranks(b->context) > 1;
@@ -351,7 +400,9 @@ static pi_status run_test(bench *b, const bench_test *t, pi_error *err) {
     if (status == PI_OK) {
         pi_context_get_counters(b->context, &after);
         n = difference(&before, &after);
+        if (t->sampled) n.tokens = (uint64_t)t->n * (uint64_t)b->o->repetitions; /* not drafts */
         fill_result(b, v, &n, r);
+        if (t->sampled) fill_drafts(b, t, r);
         status = fill_drive(b, &drive, (double)n.tokens, r, err);
     }
     if (status == PI_OK && staged) status = fill_ranks(b, ranks, err);
@@ -377,11 +428,14 @@ static pi_status run_depth(bench *b, int32_t depth, pi_error *err) {
     for (int k = 0; k < o->n_parallels * (o->n_prompts + o->n_gens) && status == PI_OK; k++) {
         const int i = k % (o->n_prompts + o->n_gens);
         const bool generate = i >= o->n_prompts;
-        const bench_test t = {.generate = generate,
-                              .n = generate ? o->gens[i - o->n_prompts] : o->prompts[i],
-                              .depth = depth,
-                              .parallel = o->parallels[k / (o->n_prompts + o->n_gens)]};
+        bench_test t = {.generate = generate,
+                        .n = generate ? o->gens[i - o->n_prompts] : o->prompts[i],
+                        .depth = depth,
+                        .parallel = o->parallels[k / (o->n_prompts + o->n_gens)]};
+        t.sampled = generate && o->speculator && t.parallel == 1;
         status = run_test(b, &t, err);
+        t.drafted = t.sampled;
+        if (t.drafted && status == PI_OK) status = run_test(b, &t, err);
     }
     return status;
 }
@@ -428,6 +482,13 @@ static void finish_report(bench *b) {
     r->gather_gbps = bandwidth_gather(b->memory, b->density); /* no test read single rows */
 }
 
+static int32_t count_tests(const pi_bench_options *o) {
+    int32_t n = o->n_parallels * (o->n_prompts + o->n_gens);
+    for (int32_t i = 0; i < o->n_parallels; i++)
+        if (o->speculator && o->parallels[i] == 1) n += o->n_gens;
+    return o->n_depths * n;
+}
+
 static pi_status check_options(const pi_bench_options *o, pi_error *err) {
     bool ok = o->n_prompts >= 0 && o->n_prompts <= PI_BENCH_MAX_LIST && o->n_depths >= 1 &&
               o->n_depths <= PI_BENCH_MAX_LIST && o->n_gens >= 0 &&
@@ -444,7 +505,7 @@ static pi_status check_options(const pi_bench_options *o, pi_error *err) {
                          "bad sizes: bench: prompts and generations need 1 or more tokens, depths "
                          "0 or more, 1 to %d sequences, repetitions 1 to %d",
                          MAX_PARALLEL, MAX_REPETITIONS);
-    if (o->n_depths * o->n_parallels * (o->n_prompts + o->n_gens) > MAX_RESULTS)
+    if (count_tests(o) > MAX_RESULTS)
         return error_set(err, PI_ERR_LIMIT, "too many tests: bench: at most %d", MAX_RESULTS);
     if (o->n_prompts == 0 && o->n_gens == 0)
         return error_set(
@@ -529,14 +590,15 @@ static pi_status set_up(bench *b, pi_error *err) {
     const int64_t n_all = (int64_t)b->n_sessions * (depth + n);
     pi_context_options context = o->context;
     if (context.n_ctx == 0) context.n_ctx = n_all < INT32_MAX ? (int32_t)n_all : INT32_MAX;
-    if (context.n_logits == 0 && b->n_sessions > 1) context.n_logits = b->n_sessions;
+    if (b->n_sessions > 1 && context.n_logits < b->n_sessions) context.n_logits = b->n_sessions;
     pi_status status = pi_context_create(b->model, &context, &b->context, err);
     if (status != PI_OK) return status;
     b->sessions = mem_calloc((size_t)b->n_sessions, sizeof *b->sessions);
     b->inputs = mem_calloc((size_t)b->n_sessions, sizeof *b->inputs);
     if (!b->sessions || !b->inputs)
         return error_nomem(err, (size_t)b->n_sessions * sizeof *b->inputs, "sequences");
-    const int64_t needed = (depth > n ? depth : n) + (int64_t)b->n_sessions - 1;
+    const int32_t first = depth + (o->speculator != NULL); /* the token before sampled ones */
+    const int64_t needed = (first > n ? first : n) + (int64_t)b->n_sessions - 1;
     if (o->tokens && o->n_tokens < needed)
         return error_set(err, PI_ERR_ARG, "text of %d tokens: bench: a test needs %lld",
                          (int)o->n_tokens, (long long)needed);
@@ -561,7 +623,7 @@ pi_status pi_bench(const pi_model *m, const pi_bench_options *options, pi_bench_
     b->o = o;
     b->model = m;
     b->report = report;
-    b->n_tests = o->n_depths * o->n_parallels * (o->n_prompts + o->n_gens);
+    b->n_tests = count_tests(o);
     status = set_up(b, err);
     for (int i = 0; i < o->n_depths && status == PI_OK; i++)
         status = run_depth(b, o->depths[i], err);

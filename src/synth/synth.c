@@ -28,7 +28,8 @@ enum {
     NAME_BYTES = 128,
     PREDICTOR_RANK_STEP = 32, /* in the file format */
     LAYERS_MAX = 256,         /* of any shape, at most */
-    HYPER_ROUNDS = 20         /* DeepSeek-V4's */
+    HYPER_ROUNDS = 20,        /* DeepSeek-V4's */
+    RESIDUALS_KEPT = 12       /* Kimi-K3 keeps its residual stream after so many layers */
 };
 
 static const float NORM_EPS = 1e-5f, ROPE_BASE = 10000.0f, HYPER_EPS = 1e-6f;
@@ -85,10 +86,10 @@ static pi_status lay_out_bundles(synth_job *job, pi_error *err) {
         const arch_tensor *t = arch_tensor_of(r->arch, bundle_part_role(job->kind, i));
         if (t && synth_has_tensor(r->shape, t, r->shape->n_dense, true)) traits[i] = job->traits;
     }
-    if (bundle_lay_out(job->kind, traits, r->shape->n_embd, r->shape->n_ff, &job->bundle))
-        return PI_OK;
-    return error_set(err, PI_ERR_ARG, "rows of %d elements are not a multiple of %s blocks",
-                     r->shape->n_embd, job->traits->name);
+    const int32_t n_in = synth_shape_expert_embd(r->shape);
+    if (bundle_lay_out(job->kind, traits, n_in, r->shape->n_ff, &job->bundle)) return PI_OK;
+    return error_set(err, PI_ERR_ARG, "rows of %d elements are not a multiple of %s blocks", n_in,
+                     job->traits->name);
 }
 
 static pi_status check_options(synth_job *job, pi_error *err) {
@@ -127,6 +128,10 @@ static pi_status check_options(synth_job *job, pi_error *err) {
     }
     if (o->mtp && r->shape->n_stream > 0) {
         return error_set(err, PI_ERR_ARG, "shape %s: no head that drafts reads several streams",
+                         r->shape->name);
+    }
+    if (o->mtp && r->shape->period > 0) {
+        return error_set(err, PI_ERR_ARG, "shape %s: there are no heads that draft for it",
                          r->shape->name);
     }
     if (o->bundle && o->plain) {
@@ -235,6 +240,20 @@ static void put_compressed_keys(synth_job *job) {
     put_layers(job, arch_key(job, "swiglu_clamp_exp", text), 10, NULL);
 }
 
+static void put_recurrent_keys(synth_job *job) {
+    const synth_shape *s = job->recipe.shape;
+    uint32_t heads[LAYERS_MAX];
+    char text[NAME_BYTES];
+    for (int32_t i = 0; i < job->recipe.n_layer; i++)
+        heads[i] = synth_shape_attends(s, i) ? (uint32_t)s->n_head_kv : 0;
+    gguf_put_array(job->writer, arch_key(job, "attention.head_count_kv", text), GGUF_U32, heads,
+                   (uint64_t)job->recipe.n_layer);
+    gguf_put_f32(job->writer, arch_key(job, "kda.gate_lower_bound", text), -5);
+    gguf_put_f32(job->writer, arch_key(job, "activation.situ_beta", text), 4);
+    gguf_put_f32(job->writer, arch_key(job, "activation.situ_linear_beta", text), 25);
+    gguf_put_bool(job->writer, arch_key(job, "expert_weights_norm", text), true);
+}
+
 static void put_keys(synth_job *job) {
     const synth_shape *s = job->recipe.shape;
     gguf_writer *w = job->writer;
@@ -251,7 +270,7 @@ static void put_keys(synth_job *job) {
         {"nextn_predict_layers", job->recipe.n_draft},
         {"feed_forward_length", s->n_ff_dense ? s->n_ff_dense : s->n_ff},
         {"attention.head_count", s->n_head},
-        {"attention.head_count_kv", s->n_head_kv},
+        {"attention.head_count_kv", s->period > 0 ? 0 : s->n_head_kv},
         {"attention.key_length", latent ? s->n_latent + s->n_rot : s->head_dim},
         {"attention.value_length", latent ? s->n_latent : s->head_dim},
         {"attention.key_length_mla", latent ? s->head_dim : 0},
@@ -267,6 +286,10 @@ static void put_keys(synth_job *job) {
         {"hyper_connection.count", s->n_stream},
         {"hyper_connection.sinkhorn_iterations", s->n_stream > 0 ? HYPER_ROUNDS : 0},
         {"hash_layer_count", s->n_hash},
+        {"kda.head_dim", s->n_state},
+        {"ssm.conv_kernel", s->n_taps},
+        {"attn_res.block_size", s->period > 0 ? RESIDUALS_KEPT : 0},
+        {"expert_latent_length", s->n_expert_embd},
         {"expert_count", s->n_expert},
         {"expert_used_count", s->n_expert_used},
         {"expert_shared_count", s->n_expert_shared},
@@ -284,11 +307,13 @@ static void put_keys(synth_job *job) {
             gguf_put_u32(w, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);
     }
     if (s->n_stream > 0) put_compressed_keys(job);
+    if (s->period > 0) put_recurrent_keys(job);
     bool rms = job->recipe.arch->norm == NORM_RMS;
     const char *eps = rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
     gguf_put_f32(w, arch_key(job, eps, text), NORM_EPS);
-    if (job->recipe.arch->rope != ROPE_NONE) {
+    if (job->recipe.arch->rope != ROPE_NONE || latent)
         gguf_put_u32(w, arch_key(job, "rope.dimension_count", text), (uint32_t)synth_shape_rot(s));
+    if (job->recipe.arch->rope != ROPE_NONE) {
         gguf_put_f32(w, arch_key(job, "rope.freq_base", text), ROPE_BASE);
     }
     gguf_put_string(w, arch_key(job, "hidden_activation", text), activation_name(s->activation));

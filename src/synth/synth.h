@@ -44,6 +44,10 @@ typedef struct synth_shape {
     /* Compressed keys (DeepSeek-V4): residual streams, groups of heads and their rank, leading
      * layers whose experts follow from the token. */
     int32_t n_stream, n_out_group, n_out_rank, n_hash;
+    /* Recurrent layers (KDA): all but the last of every `period` layers, which attends; 0: none.
+     * Taps of the convolution, elements of a head's keys and values. */
+    int32_t period, n_taps, n_state;
+    int32_t n_expert_embd; /* elements of the latent vector that experts read; 0: n_embd */
     activation activation;
     bool biased; /* projections, router and experts have (zero) biases, which other programs need */
 } synth_shape;
@@ -56,6 +60,8 @@ uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim, int32_t layer);
 /* Positions per compressed key of a layer; 0: it has none. */
 int32_t synth_shape_ratio(const synth_shape *shape, int32_t layer);
 
+bool synth_shape_attends(const synth_shape *shape, int32_t layer);
+int32_t synth_shape_expert_embd(const synth_shape *shape);
 int32_t synth_shape_head_dim(const synth_shape *shape);
 /* Activations inside experts have exact zeros: prepared files store their down a row per neuron. */
 bool synth_experts_have_zeros(const synth_shape *shape);

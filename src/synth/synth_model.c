@@ -133,7 +133,7 @@ static pi_status check(const pi_synth_options *o, const synth_shape **shape, pi_
     if (!*shape)
         return error_set(err, PI_ERR_ARG, "unknown shape: %.64s: choose one of %s",
                          o->shape ? o->shape : "", synth_shape_names());
-    if ((*shape)->n_stream > 0)
+    if ((*shape)->n_stream > 0 || (*shape)->period > 0)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "shape %s: place reads its file: write one with synth", o->shape);
     if (!o->type || !quant_find_name(o->type) || !quant_find_name(o->type)->quantize)

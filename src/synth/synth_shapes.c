@@ -15,6 +15,8 @@
 #define HYPER(streams, groups, rank, hash)                                                         \
     .n_stream = (streams), .n_out_group = (groups), .n_out_rank = (rank), .n_hash = (hash)
 
+#define KDA(state, latent) .period = 4, .n_taps = 4, .n_state = (state), .n_expert_embd = (latent)
+
 enum { SELECTED = 4 }; /* positions per compressed key: an index selects among keys of this ratio */
 
 static const synth_shape shapes[] = {
@@ -58,6 +60,12 @@ static const synth_shape shapes[] = {
     {SHAPE("deepseek-v4-flash", "deepseek4", 4096, 2048, 43, 64, 1, 129280, 1048576),
      EXPERTS(512, 256, 6, SILU), .n_expert_shared = 1, .n_rot = 64, .window = 128,
      INDEX(1024, 64, 128, 512), HYPER(4, 8, 1024, 3)},
+    {SHAPE("tiny-kda-moe", "kimi-k3", 256, 128, 4, 4, 1, 512, 2048), EXPERTS(96, 16, 4, SILU),
+     .n_expert_shared = 1, .n_dense = 1, .n_ff_dense = 384, LATENT(128, 32, 64), .n_latent_q = 64,
+     KDA(32, 128)},
+    {SHAPE("kimi-k3", "kimi-k3", 7168, 3072, 93, 96, 1, 163840, 1048576),
+     EXPERTS(192, 896, 16, SILU), .n_expert_shared = 2, .n_dense = 1, .n_ff_dense = 33792,
+     LATENT(512, 64, 128), .n_latent_q = 1536, KDA(128, 3584)},
 };
 
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -73,7 +81,7 @@ const char *synth_shape_names(void) {
     return "tiny, llama-1b, llama-7b, bamboo-7b, llama-13b, llama-70b, tiny-opt, opt-30b, "
            "tiny-falcon, falcon-40b, tiny-moe, tiny-reglu-moe, mixtral-8x7b, qwen3-30b-a3b, "
            "gpt-oss-20b, smallthinker-21b, tiny-mla-moe, deepseek-v2-lite, tiny-dsa-moe, "
-           "deepseek-v3.2, glm-5, tiny-csa-moe, deepseek-v4-flash";
+           "deepseek-v3.2, glm-5, tiny-csa-moe, deepseek-v4-flash, tiny-kda-moe, kimi-k3";
 }
 
 int32_t synth_shape_head_dim(const synth_shape *s) {
@@ -82,6 +90,15 @@ int32_t synth_shape_head_dim(const synth_shape *s) {
 
 int32_t synth_shape_rot(const synth_shape *s) {
     return s->n_rot ? s->n_rot : synth_shape_head_dim(s);
+}
+
+int32_t synth_shape_expert_embd(const synth_shape *s) {
+    return s->n_expert_embd ? s->n_expert_embd : s->n_embd;
+}
+
+/* The last layer of every period, and of the whole model. */
+bool synth_shape_attends(const synth_shape *s, int32_t layer) {
+    return s->period == 0 || (layer + 1) % s->period == 0 || layer == s->n_layer - 1;
 }
 
 int32_t synth_shape_ratio(const synth_shape *s, int32_t layer) {
@@ -110,6 +127,12 @@ uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim, int32_t layer) {
                         .n_out_group = s->n_out_group,
                         .n_out_rank = s->n_out_rank,
                         .n_expert_used = s->n_expert_used,
+                        .n_expert_embd = s->n_expert_embd,
+                        .n_taps = s->n_taps,
+                        .n_state = s->n_state,
+                        .n_inner = (int64_t)s->n_head * s->n_state,
+                        .n_ssm_head = s->n_head,
+                        .n_ssm_group = s->n_head,
                         .n_index_head = s->n_index_head,
                         .index_dim = s->index_dim,
                         .n_rot = synth_shape_rot(s)};
@@ -129,6 +152,9 @@ static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, int32_
                      (t->role >= ROLE_ROUTER && t->role <= ROLE_SHARED_DOWN) ||
                      t->role == ROLE_EXPERT_DOWN_T || t->role == ROLE_EXPERT_PERM;
     if ((dense && of_expert) || t->flags & (TENSOR_ONES | TENSOR_UNUSED)) return false;
+    if (dense && t->flags & TENSOR_NO_DENSE) return false;
+    if (tensor_role_part(t->role) == PART_RECURRENT) return !synth_shape_attends(s, layer);
+    if (tensor_role_part(t->role) == PART_ATTENTION && !synth_shape_attends(s, layer)) return false;
     if (t->flags & TENSOR_COMPRESSED && ratio == 0) return false;
     if (t->flags & TENSOR_OWN_INDEX && s->n_stream > 0 && ratio != SELECTED) return false;
     switch (t->role) {
@@ -146,6 +172,10 @@ static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, int32_
     case ROLE_SHARED_UP:
     case ROLE_SHARED_DOWN:
         return s->n_expert_shared > 0;
+    case ROLE_ATTN_GATE:
+        return s->period > 0;
+    case ROLE_EXPERT_LATENT_NORM:
+        return s->n_expert_embd > 0;
     case ROLE_ROUTER_TABLE:
         return layer < s->n_hash;
     case ROLE_ROUTER_SELECT_BIAS:

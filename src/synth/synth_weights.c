@@ -368,7 +368,7 @@ static void make_down_of_expert(const synth_recipe *r, int32_t layer, uint64_t e
 /* `at`: among the rows of all experts' down, or (column) among all experts' neurons. */
 static void make_expert_down(const synth_recipe *r, int32_t layer, uint64_t at, bool column,
                              uint64_t n, float *out) {
-    uint64_t n_ff = (uint64_t)r->shape->n_ff, n_embd = (uint64_t)r->shape->n_embd;
+    uint64_t n_ff = (uint64_t)r->shape->n_ff, n_embd = (uint64_t)synth_shape_expert_embd(r->shape);
     /* The sum of n_used experts of equal weights has this part of one expert's variance. */
     double share = 1.0 / r->shape->n_expert_used;
     float scale = (float)sqrt(FFN_GROWTH / r->n_layer / (double)n_ff / r->hidden_square / share);
@@ -469,6 +469,14 @@ static bool make_unplanted(const synth_recipe *r, tensor_role role, int32_t laye
     }
 }
 
+/* Experts that read a latent vector, whose elements have variance 1. */
+static void make_latent_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t neuron,
+                            uint64_t n_in, float *out) {
+    rng g = tensor_rng(r, role, layer, neuron);
+    fill_normals(r, &g, out, n_in);
+    scale_row(out, n_in, 1 / sqrt((double)n_in));
+}
+
 /* Makes a row that reads the stream before a layer. */
 static void make_reader(const synth_recipe *r, rng *g, int32_t layer, uint64_t n_in, float *out) {
     fill_normals(r, g, out, n_in);
@@ -489,8 +497,42 @@ static void make_draft_row(const synth_recipe *r, rng *g, uint64_t row, float *o
 static double deviation_of(const synth_recipe *r, tensor_role role, uint64_t n_in) {
     if (role == ROLE_POS_EMBD) return sqrt(POSITION_VARIANCE);
     if (role == ROLE_ATTN_OUT) return sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in);
-    if (r->shape->n_stream > 0) return 1 / sqrt((double)n_in);
+    if (role == ROLE_SSM_OUT) return sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in);
+    if (role == ROLE_EXPERT_LATENT_OUT) return sqrt(FFN_GROWTH / r->n_layer / (double)n_in);
+    bool from_latent = role == ROLE_ATTN_K_B || role == ROLE_ATTN_V_B || role == ROLE_ATTN_Q_B;
+    if (r->shape->n_stream > 0 || (r->shape->period > 0 && !from_latent))
+        return 1 / sqrt((double)n_in);
     return 1 / sqrt((double)r->shape->n_latent); /* from a latent vector, whose variance is 1 */
+}
+
+/* The elements of vectors that are not random. */
+static float constant_of(tensor_role role) {
+    switch (role) {
+    case ROLE_ATTN_NORM:
+    case ROLE_ATTN_NORM_2:
+    case ROLE_ATTN_Q_NORM:
+    case ROLE_ATTN_K_NORM:
+    case ROLE_ATTN_Q_A_NORM:
+    case ROLE_ATTN_KV_A_NORM:
+    case ROLE_INDEX_K_NORM:
+    case ROLE_COMPRESS_NORM:
+    case ROLE_INDEX_COMPRESS_NORM:
+    case ROLE_FFN_NORM:
+    case ROLE_OUTPUT_NORM:
+    case ROLE_DRAFT_EMBD_NORM:
+    case ROLE_DRAFT_NORM:
+    case ROLE_SSM_NORM:
+    case ROLE_EXPERT_LATENT_NORM:
+        return 1;
+    case ROLE_HYPER_ATTN_SCALE:
+    case ROLE_HYPER_FFN_SCALE:
+    case ROLE_HYPER_HEAD_SCALE:
+        return HYPER_SCALE;
+    case ROLE_SSM_A:
+        return -1;
+    default: /* biases */
+        return 0;
+    }
 }
 
 void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint64_t row,
@@ -516,6 +558,12 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_HYPER_FFN:
     case ROLE_HYPER_HEAD:
     case ROLE_INDEX_Q:
+    case ROLE_SSM_ALPHA_B:
+    case ROLE_SSM_OUT:
+    case ROLE_EXPERT_LATENT_OUT:
+    case ROLE_SSM_CONV:
+    case ROLE_SSM_CONV_K:
+    case ROLE_SSM_CONV_V:
         fill_normals(r, &g, out, n_in);
         scale_row(out, n_in, deviation_of(r, role, n_in));
         break;
@@ -531,6 +579,13 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_COMPRESS_GATE:
     case ROLE_INDEX_COMPRESS_KV:
     case ROLE_INDEX_COMPRESS_GATE:
+    case ROLE_ATTN_GATE:
+    case ROLE_SSM_IN:
+    case ROLE_SSM_IN_K:
+    case ROLE_SSM_IN_V:
+    case ROLE_SSM_GATE:
+    case ROLE_SSM_ALPHA_A:
+    case ROLE_SSM_BETA:
         make_reader(r, &g, layer, n_in, out);
         break;
     case ROLE_DRAFT_PROJ:
@@ -554,14 +609,23 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_ROUTER:
         make_router_row(r, layer, (uint64_t)r->expert_order[row], out);
         break;
+    case ROLE_EXPERT_LATENT_IN:
+        make_up_row(r, role, layer, row, out);
+        break;
     case ROLE_EXPERT_GATE:
-        make_gate_row(r, layer, source_row(r, row, r->shape->n_ff), out);
+    case ROLE_EXPERT_UP: {
+        const uint64_t neuron = source_row(r, row, r->shape->n_ff);
+        if (r->shape->n_expert_embd > 0)
+            make_latent_row(r, role, layer, neuron, n_in, out);
+        else if (role == ROLE_EXPERT_GATE)
+            make_gate_row(r, layer, neuron, out);
+        else
+            make_up_row(r, role, layer, neuron, out);
         break;
-    case ROLE_EXPERT_UP:
-        make_up_row(r, role, layer, source_row(r, row, r->shape->n_ff), out);
-        break;
+    }
     case ROLE_EXPERT_DOWN:
-        make_expert_down(r, layer, source_row(r, row, r->shape->n_embd), false, n_in, out);
+        make_expert_down(r, layer, source_row(r, row, synth_shape_expert_embd(r->shape)), false,
+                         n_in, out);
         break;
     case ROLE_EXPERT_DOWN_T:
         make_expert_down(r, layer, source_row(r, row, r->shape->n_ff), true, n_in, out);
@@ -573,28 +637,10 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_OUTPUT:
         make_reader(r, &g, r->n_layer, n_in, out);
         break;
-    case ROLE_ATTN_NORM:
-    case ROLE_ATTN_NORM_2:
-    case ROLE_ATTN_Q_NORM:
-    case ROLE_ATTN_K_NORM:
-    case ROLE_ATTN_Q_A_NORM:
-    case ROLE_ATTN_KV_A_NORM:
-    case ROLE_INDEX_K_NORM:
-    case ROLE_COMPRESS_NORM:
-    case ROLE_INDEX_COMPRESS_NORM:
-    case ROLE_FFN_NORM:
-    case ROLE_OUTPUT_NORM:
-    case ROLE_DRAFT_EMBD_NORM:
-    case ROLE_DRAFT_NORM:
-        for (uint64_t i = 0; i < n_in; i++) out[i] = 1;
+    default: {
+        const float value = constant_of(role);
+        for (uint64_t i = 0; i < n_in; i++) out[i] = value;
         break;
-    case ROLE_HYPER_ATTN_SCALE:
-    case ROLE_HYPER_FFN_SCALE:
-    case ROLE_HYPER_HEAD_SCALE:
-        for (uint64_t i = 0; i < n_in; i++) out[i] = HYPER_SCALE;
-        break;
-    default: /* biases */
-        memset(out, 0, n_in * sizeof *out);
-        break;
+    }
     }
 }

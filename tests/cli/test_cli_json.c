@@ -136,7 +136,8 @@ static void test_end_of_text(void **state) {
     "bytes_per_token:n "                                                                           \
     "gbps:n read_gbps:n gather_gbps:n bandwidth_share:n floor_share:n ffn_density:n model:s "      \
     "drive_reads:n drive_bytes:n drive_gbps:n drive_share:n drive_busy:n cache_hits:n "            \
-    "cache_misses:n drive_ahead:n drive_in_vain:n "                                                \
+    "cache_misses:n drive_ahead:n drive_in_vain:n drafts:s tokens_per_step:n speedup:n "           \
+    "n_drafted:i n_accepted:i "                                                                    \
     "threads:i n_batch:i cache_type_k:s cache_type_v:s gpu_layers:i in_cache:b"
 
 /* Standard deviation of one repetition, or of two: |a - b| / sqrt 2. */
@@ -270,10 +271,55 @@ static void test_bench_formats(void **state) {
         if (rows == 3) break;
     }
     assert_int_equal(rows, 3);
-    assert_int_equal(commas[0], 31);
+    assert_int_equal(commas[0], 36);
     assert_true(commas[1] == commas[0] && commas[2] == commas[0]);
     assert_contains("out",
                     "\n\"test model\",1,512,\"f16\",\"f16\",-1,\"pp4\",0,1,\"dense\",\"cpu\",");
+}
+
+/* Tests of one sequence run without and with drafts. The model drafts for itself: greedy drafts are
+ * all accepted. */
+static void test_bench_drafts(void **state) {
+    (void)state;
+    json_t *root = json_of("$PI bench -m $M -p 4 -n 13,0 -d 3 -np 1,2 -r 2 -t 1 -q --json "
+                           "--kernels scalar --spec draft -md $M --draft-min 3 --draft-max 3");
+    const json_t *results = json_object_get(root, "results");
+    static const char *const tests[] = {"pp4", "tg13", "tg13", "pp4", "tg13"};
+    static const char *const drafts[] = {"", "off", "draft", "", ""};
+    assert_int_equal(json_array_size(results), 5);
+    for (size_t i = 0; i < 5; i++) {
+        const json_t *r = json_array_get(results, i);
+        assert_members(r, BENCH_RESULT);
+        assert_string_equal(text_of(r, "test"), tests[i]);
+        assert_string_equal(text_of(r, "drafts"), drafts[i]);
+    }
+    const json_t *plain = json_array_get(results, 1), *drafted = json_array_get(results, 2);
+    assert_int_equal(json_integer_value(json_object_get(plain, "n_drafted")), 0);
+    assert_true(json_number_value(json_object_get(plain, "tokens_per_step")) == 1);
+    assert_true(json_number_value(json_object_get(plain, "speedup")) == 1);
+    /* 12 tokens after the first one, in three steps, in each of two repetitions */
+    assert_int_equal(json_integer_value(json_object_get(drafted, "n_drafted")), 18);
+    assert_int_equal(json_integer_value(json_object_get(drafted, "n_accepted")), 18);
+    assert_true(json_number_value(json_object_get(drafted, "tokens_per_step")) == 4);
+    double ratio = json_number_value(json_object_get(drafted, "tps")) /
+                   json_number_value(json_object_get(plain, "tps"));
+    double said = json_number_value(json_object_get(drafted, "speedup"));
+    assert_true(said > 0.999 * ratio && said < 1.001 * ratio);
+    json_decref(root);
+    assert_int_equal(
+        sh("$PI bench -m $M -p 0 -n 13 -r 1 -t 1 -q --kernels scalar --spec draft -md $M "
+           "--draft-min 3 --draft-max 3"),
+        0);
+    assert_contains("out", "\n| tg13 +d  |      0 |");
+    assert_contains("out", "\ntg13 with draft drafts: ");
+    assert_contains("out", "\n4.00 tokens per step, 9 of 9 drafted tokens accepted (100%)\n");
+    assert_true(widest_line() <= 80);
+    assert_int_equal(sh("$PI bench -m $M -p 0 -n 9 -r 1 -t 1 -q --spec ngram --temp 5 -s 3"), 0);
+    assert_contains("out", "\ntg9 with ngram drafts: ");
+    assert_wrong("$PI bench -m $M --spec draft",
+                 "powerinfer: no draft model: --spec draft: give one with -md FILE\n");
+    assert_int_equal(sh("$PI bench -m $M -p 0 -n 2 -r 1 -q --spec mtp"), 1);
+    assert_contains("err", "no layers for multi-token prediction");
 }
 
 static void test_bench_text(void **state) {
@@ -427,6 +473,7 @@ int main(void) {
         cmocka_unit_test(test_bench_table),
         cmocka_unit_test(test_bench_combinations),
         cmocka_unit_test(test_bench_formats),
+        cmocka_unit_test(test_bench_drafts),
         cmocka_unit_test(test_bench_text),
         cmocka_unit_test(test_bench_budget),
 #if !defined(_WIN32)

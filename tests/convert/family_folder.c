@@ -189,7 +189,7 @@ static stack read_stack(const gguf_tensor *t) {
                   ends_with(t->name, "norm.weight");
     stack s = {.size = t->type == QUANT_F32 ? 4 : 2, .vector = vector};
     assert_true(t->type == QUANT_F32 || t->type == QUANT_F16);
-    s.n = vector ? t->dims[1] : t->dims[2];
+    s.n = vector ? t->dims[1] : t->dims[2] * t->dims[3];
     s.rows = vector ? t->dims[0] : t->dims[1];
     s.in = vector ? 1 : t->dims[0];
     s.data = malloc(t->n_bytes);
@@ -284,6 +284,35 @@ static uint64_t count_rows(const char *op, const stack *in, int n_in) {
 static stack arrange(const char *op, const stack *in, int n_in, const shape *z) {
     if (strcmp(op, "heads") == 0) return join_heads(&in[0], &in[1]);
     stack out = in[0];
+    unsigned item_at, before;
+    if (sscanf(op, "item%u", &item_at) == 1) { /* one item of a stack */
+        const size_t n_bytes = (size_t)(out.rows * out.in) * out.size;
+        out.n = 1;
+        out.data = malloc(n_bytes);
+        assert_non_null(out.data);
+        memcpy(out.data, in[0].data + item_at * n_bytes, n_bytes);
+        return out;
+    }
+    unsigned piece, n_pieces;
+    if (sscanf(op, "piece%uof%u", &piece, &n_pieces) == 2) { /* consecutive rows */
+        assert_true(out.rows % n_pieces == 0);
+        out.rows /= n_pieces;
+        const size_t n_bytes = (size_t)(out.rows * out.in) * out.size;
+        out.data = malloc(n_bytes);
+        assert_non_null(out.data);
+        memcpy(out.data, in[0].data + piece * n_bytes, n_bytes);
+        return out;
+    }
+    if (sscanf(op, "after%u", &before) == 1) { /* the rows after others */
+        const size_t n_bytes = (size_t)(out.rows * out.in) * out.size,
+                     n_before = before * (size_t)out.in * out.size;
+        out.rows += before;
+        out.data = malloc(n_before + n_bytes);
+        assert_non_null(out.data);
+        memset(out.data, 0x3c, n_before);
+        memcpy(out.data + n_before, in[0].data, n_bytes);
+        return out;
+    }
     size_t row_bytes = (size_t)out.in * out.size;
     out.rows = count_rows(op, in, n_in);
     out.data = malloc((size_t)(out.n * out.rows) * row_bytes);
@@ -312,9 +341,17 @@ static double multiplier(const char *op, const stack *s, uint64_t row) {
 }
 
 /* Operations on numbers. */
-static void compute(const char *op, const stack *s) {
+static void compute(const char *op, int layer, const stack *s) {
     bool log_of = ends_with(op, "log"), less = strcmp(op, "less1") == 0;
     bool times = starts_with(op, "times") || strcmp(op, "ssm_parts") == 0;
+    int period = 0;
+    sscanf(op, "halved%d", &period); /* GGUF has half after each so many layers */
+    for (uint64_t i = 0; i < s->n * s->rows * s->in && period > 0; i++) {
+        float x;
+        memcpy(&x, s->data + i * 4, 4);
+        x = ldexpf(x, layer / period);
+        memcpy(s->data + i * 4, &x, 4);
+    }
     if (!log_of && !less && !times) return;
     assert_int_equal(s->size, 4);
     for (uint64_t i = 0; i < s->n * s->rows * s->in; i++) {
@@ -341,11 +378,15 @@ static void group_columns(const shape *z, stack *s) {
 }
 
 /* Changes the shape of the same numbers: [n], or [channels][1][taps]. */
-static void reshape(const char *op, stack *s) {
+static void reshape(const char *op, const shape *z, stack *s) {
     if (ends_with(op, "log") || strcmp(op, "flat") == 0) {
         s->rows *= s->n * s->in;
         s->n = s->in = 1;
         s->vector = true;
+    } else if (strcmp(op, "by_head") == 0) {
+        s->rows /= z->head_dim;
+        s->in = z->head_dim;
+        s->vector = false;
     } else if (ends_with(op, "taps")) {
         s->n *= s->rows;
         s->rows = 1;
@@ -394,8 +435,11 @@ static void add_tensor(shards *to, const char *name, const stack *s, uint64_t fi
     to->n_header[k] += (size_t)snprintf(
         to->headers[k] + to->n_header[k], MAX_HEADER - to->n_header[k],
         "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
-        to->n_header[k] ? ',' : '{', name, s->size == 4 ? "F32" : "F16", dims, to->n_data[k],
-        to->n_data[k] + n_bytes);
+        to->n_header[k] ? ',' : '{', name,
+        s->size == 8   ? "I64"
+        : s->size == 4 ? "F32"
+                       : "F16",
+        dims, to->n_data[k], to->n_data[k] + n_bytes);
     to->n_index += (size_t)snprintf(to->index + to->n_index, MAX_HEADER - to->n_index,
                                     "%s\"%s\":\"model-%05d-of-00002.safetensors\"",
                                     to->n_index ? "," : "{\"weight_map\":{", name, k + 1);
@@ -441,6 +485,31 @@ static void apply_rule(const family_rule *rule, const gguf_file *g, int layer, c
                        bool *named, shards *to) {
     stack in[FAMILY_MAX_INPUTS] = {{0}};
     char name[160];
+    if (strcmp(rule->op, "integers") == 0) { /* a key's list, I64 */
+        const gguf_value *v = gguf_find(g, rule->inputs[0]);
+        int64_t numbers[64];
+        assert_true(v && v->count <= 64);
+        for (uint64_t i = 0; i < v->count; i++) assert_true(gguf_item_i64(v, i, &numbers[i]));
+        const stack list = {.data = (uint8_t *)numbers,
+                            .n = 1,
+                            .rows = v->count,
+                            .in = 1,
+                            .size = 8,
+                            .vector = true};
+        add_tensor(to, rule->name, &list, 0, 1);
+        return;
+    }
+    if (strcmp(rule->op, "number") == 0) { /* a layer's number of a key */
+        double x;
+        float number;
+        assert_true(gguf_item_f64(gguf_find(g, rule->inputs[0]), (uint64_t)layer, &x));
+        number = (float)x;
+        const stack one = {
+            .data = (uint8_t *)&number, .n = 1, .rows = 1, .in = 1, .size = 4, .vector = true};
+        fill_name(name, sizeof name, rule->name, layer, 0);
+        add_tensor(to, name, &one, 0, 1);
+        return;
+    }
     for (int i = 0; i < rule->n_inputs; i++) {
         fill_name(name, sizeof name, rule->inputs[i], layer, 0);
         const gguf_tensor *t = gguf_find_tensor(g, name);
@@ -451,9 +520,9 @@ static void apply_rule(const family_rule *rule, const gguf_file *g, int layer, c
     }
     stack out = arrange(rule->op, in, rule->n_inputs, z);
     if (strcmp(rule->op, "group_columns") == 0) group_columns(z, &out);
-    compute(rule->op, &out);
+    compute(rule->op, layer, &out);
     if (ends_with(rule->op, "_T")) transpose(&out);
-    reshape(rule->op, &out);
+    reshape(rule->op, z, &out);
     uint64_t pieces = starts_with(rule->op, "each") ? out.n : 1;
     for (uint64_t i = 0; i < pieces; i++) {
         fill_name(name, sizeof name, rule->name, layer, (int)i);

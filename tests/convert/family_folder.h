@@ -6,7 +6,7 @@
 #include "gguf.h"
 #include "hf_folder.h"
 
-enum { FAMILY_MAX_RULES = 128, FAMILY_MAX_CASES = 96, FAMILY_MAX_INPUTS = 3 };
+enum { FAMILY_MAX_RULES = 128, FAMILY_MAX_CASES = 112, FAMILY_MAX_INPUTS = 3 };
 
 typedef struct family_rule {
     char name[128]; /* name of the folder's tensor, with {l} and {e} */

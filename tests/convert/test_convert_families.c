@@ -165,7 +165,8 @@ static void check_case(const family_case *c, const char *path) {
     scaled_routers = starts_with(c->file, "more/gemma4");
     old_projection = strcmp(c->file, "more/qwen3next-moe") == 0;
     bool qwen3_vl = strstr(c->config, "\"qwen3_vl");
-    unused_biases = qwen3_vl || strcmp(c->file, "more/kimi-linear-moe") == 0;
+    unused_biases = qwen3_vl || starts_with(c->file, "next/qwen4exp") ||
+                    strcmp(c->file, "more/kimi-linear-moe") == 0;
     no_head_bias = qwen3_vl || strstr(c->config, "\"qwen2_vl") || strstr(c->config, "\"qwen2_5_vl");
     if (no_head_bias) c = without_biases(c);
     folder_open(&f);
@@ -179,7 +180,8 @@ static void check_case(const family_case *c, const char *path) {
     if (gguf_open(f.out, NULL, &got, &err) != PI_OK) fail_msg("%s", err.message);
     compare_tensors(want, got, c->file);
     /* a tiny file has a scale of experts, which SmallThinker's config.json has no name for */
-    bool logits = strcmp(c->file, "with a profiler") != 0 && strcmp(c->file, "made/bert") != 0;
+    bool logits = strcmp(c->file, "with a profiler") != 0 && strcmp(c->file, "made/bert") != 0 &&
+                  strcmp(c->file, "made/roberta") != 0;
     if (logits) compare_logits(reference, f.out, c->file);
     gguf_close(want);
     gguf_close(got);
@@ -239,6 +241,103 @@ static void test_bert(void **state) {
     (void)state;
     encoder_write(MADE_PATH, "bert", 5);
     check_case(find_case("made/bert"), MADE_PATH);
+    check_case(find_case("made/roberta"), MADE_PATH);
+}
+
+static void test_rwkv(void **state) {
+    (void)state;
+    recurrent_write("rwkv6", NULL, MADE_PATH);
+    check_case(find_case("made/rwkv6"), MADE_PATH);
+    recurrent_write("rwkv7", NULL, MADE_PATH);
+    check_case(find_case("made/rwkv7"), MADE_PATH);
+}
+
+/* Writes MADE_PATH: layers with and without a window have different numbers of heads, rotated
+ * elements, bases and limits. */
+static void write_step35(void) {
+    static const char other[] = TEST_BINARY_DIR "/test_convert_step35.gguf";
+    enum { N = TINY_MAX_LAYERS };
+    const bool windows[N] = {false, true, false, true};
+    const float limits[2][N] = {{0, 0, 0.3f, 0}, {0, 0, 0, 0.2f}};
+    tiny_model t = tiny_default();
+    t.arch = "bailingmoe2";
+    t.n_layer = N;
+    t.head_dim = t.n_rot = 16;
+    t.n_vocab = 160;
+    for (int i = 0; i < N; i++) {
+        t.n_head[i] = windows[i] ? 6 : 4;
+        t.n_head_kv[i] = windows[i] ? 3 : 2;
+        t.n_ff[i] = 64;
+    }
+    t.experts = (tiny_experts){
+        .n = 4, .n_used = 2, .n_ff = 32, .n_dense = 1, .n_ff_shared = 16, .select_bias = true};
+    tiny_write(&t, other);
+    gguf_file *g;
+    gguf_writer *w;
+    pi_error err = {0};
+    assert_int_equal(gguf_open(other, NULL, &g, &err), PI_OK);
+    assert_int_equal(gguf_writer_create(MADE_PATH, &w, &err), PI_OK);
+    gguf_put_string(w, "general.architecture", "step35");
+    for (uint64_t i = 0; i < gguf_n_values(g); i++) {
+        static const char prefix[] = "bailingmoe2.";
+        static const char *const own[] = {"rope.freq_base", "expert_weights_scale"};
+        gguf_value v = *gguf_value_at(g, i);
+        char key[96];
+        snprintf(key, sizeof key, "%.*s", (int)v.key.n_bytes, v.key.data);
+        if (strcmp(key, "general.architecture") == 0) continue;
+        if (starts_with(key, prefix)) {
+            const char *suffix = key + sizeof prefix - 1;
+            if (strcmp(suffix, own[0]) == 0 || strcmp(suffix, own[1]) == 0) continue;
+            snprintf(key, sizeof key, "step35.%.*s", (int)(v.key.n_bytes - sizeof prefix + 1),
+                     v.key.data + sizeof prefix - 1);
+            v.key = (gguf_string){key, strlen(key)};
+        }
+        gguf_put_value(w, &v);
+    }
+    gguf_put_f32(w, "step35.rope.freq_base", 5e6f);
+    gguf_put_f32(w, "step35.rope.freq_base_swa", 1e4f);
+    gguf_put_f32(w, "step35.expert_weights_scale", 2.5f);
+    gguf_put_u32(w, "step35.attention.sliding_window", 16);
+    gguf_put_array(w, "step35.attention.sliding_window_pattern", GGUF_BOOL, windows, N);
+    gguf_put_array(w, "step35.swiglu_clamp_exp", GGUF_F32, limits[0], N);
+    gguf_put_array(w, "step35.swiglu_clamp_shexp", GGUF_F32, limits[1], N);
+    for (int data = 0; data < 2; data++) {
+        for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+            const gguf_tensor *x = gguf_tensor_at(g, i);
+            assert_int_equal(data ? gguf_write_data(w, x->data, x->n_bytes, &err)
+                                  : gguf_add_tensor(w, x->name, x->type, x->n_dims, x->dims, &err),
+                             PI_OK);
+        }
+        for (int i = 0; i < N; i++) {
+            const uint64_t dims[] = {(uint64_t)t.n_embd, (uint64_t)t.n_head[i]};
+            const gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
+            char name[64];
+            snprintf(name, sizeof name, "blk.%d.attn_gate.weight", i);
+            assert_int_equal(data ? gguf_write_data(w, embd->data,
+                                                    (size_t)(dims[0] * dims[1]) * sizeof(float),
+                                                    &err)
+                                  : gguf_add_tensor(w, name, QUANT_F32, 2, dims, &err),
+                             PI_OK);
+        }
+        if (!data) assert_int_equal(gguf_writer_begin_data(w, &err), PI_OK);
+    }
+    assert_int_equal(gguf_writer_finish(w, &err), PI_OK);
+    gguf_close(g);
+    unlink(other);
+}
+
+static void test_step35(void **state) {
+    (void)state;
+    write_step35();
+    check_case(find_case("made/step35"), MADE_PATH);
+}
+
+static void test_apertus(void **state) {
+    (void)state;
+    tiny_model t = tiny_default();
+    t.arch = "apertus";
+    tiny_write(&t, MADE_PATH);
+    check_case(find_case("made/apertus"), MADE_PATH);
 }
 
 /* EXAONE 3, for which that data has no file. */
@@ -414,17 +513,13 @@ static void test_all_families_have_a_case(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families),
-        cmocka_unit_test(test_bert),
-        cmocka_unit_test(test_exaone),
-        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_latent_heads),
-        cmocka_unit_test(test_uneven_heads),
-        cmocka_unit_test(test_profiler),
-        cmocka_unit_test(test_bounded_decays),
-        cmocka_unit_test(test_layer_embeddings),
-        cmocka_unit_test(test_recurrent),
-        cmocka_unit_test(test_all_families_have_a_case),
+        cmocka_unit_test(test_families),       cmocka_unit_test(test_bert),
+        cmocka_unit_test(test_rwkv),           cmocka_unit_test(test_step35),
+        cmocka_unit_test(test_apertus),        cmocka_unit_test(test_exaone),
+        cmocka_unit_test(test_recorded),       cmocka_unit_test(test_latent_heads),
+        cmocka_unit_test(test_uneven_heads),   cmocka_unit_test(test_profiler),
+        cmocka_unit_test(test_bounded_decays), cmocka_unit_test(test_layer_embeddings),
+        cmocka_unit_test(test_recurrent),      cmocka_unit_test(test_all_families_have_a_case),
     };
     n_cases = family_read(cases);
     return cmocka_run_group_tests(tests, NULL, NULL);

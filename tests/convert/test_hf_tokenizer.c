@@ -2,15 +2,23 @@
  * Face files define. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "file.h"
 #include "gguf.h"
+#include "gguf_writer.h"
 #include "hf_folder.h"
 #include "hf_pretokenizer.h"
+#include "hf_rwkv.h"
 #include "hf_tokenizer.h"
+#include "mem.h"
 #include "pretokenizer.h"
+#include "shared_data.h"
 #include "tokenizer.h"
 
 /* ---- pre-tokenizers -------------------------------------------------------------------------- */
@@ -277,11 +285,201 @@ static void test_wordpiece_in_use(void **state) {
     folder_close(&f);
 }
 
+/* XLM-RoBERTa's form. "ab" costs less than "a" and "b"; a table of no entries changes nothing. */
+static void test_unigram_in_use(void **state) {
+    (void)state;
+    static const char json[] =
+        "{\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true},"
+        "{\"id\":2,\"content\":\"</s>\",\"special\":true},"
+        "{\"id\":9,\"content\":\"<mask>\",\"special\":true}],"
+        "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":["
+        "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"BAAAAAAAAAAAAAA=\"}]},"
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+        "{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\",\"add_prefix_space\":true}]},"
+        "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
+        "{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
+        "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
+        "{\"SpecialToken\":{\"id\":\"</s>\",\"type_id\":0}}]},"
+        "\"model\":{\"type\":\"Unigram\",\"unk_id\":3,\"vocab\":[[\"<s>\",0.0],[\"<pad>\",0.0],"
+        "[\"</s>\",0.0],[\"<unk>\",0.0],[\"\\u2581\",-2.0],[\"a\",-3.0],[\"b\",-3.0],[\"ab\",-5.4],"
+        "[\"\\u2581a\",-4.5],[\"<mask>\",0.0]]}}";
+    hf_folder f;
+    folder_open_model(&f, "llama");
+    folder_write_text(&f, "tokenizer.json", json);
+    folder_write_text(&f, "tokenizer_config.json",
+                      "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"cls_token\":\"<s>\","
+                      "\"sep_token\":\"</s>\",\"mask_token\":\"<mask>\"}");
+    gguf_file *g = NULL;
+    tokenizer *t = open_tokenizer(&f, &g);
+    ASSERT_IDS(t, "aba", 0, 4, 7, 5); /* 2 + 5.4 + 3, not 4.5 + 3 + 3 */
+    ASSERT_IDS(t, "  ba   a ", TOKENIZER_ADD_SPECIAL, 0, 4, 6, 5, 8, 2);
+    ASSERT_IDS(t, "az", 0, 8, 3);
+    const tokenizer_info *info = tokenizer_get_info(t);
+    assert_string_equal(info->model, "t5");
+    assert_int_equal(info->bos, 0);
+    assert_int_equal(info->eos, 2);
+    const gguf_value *map = gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
+    uint64_t id;
+    assert_true(map && map->count == 11);
+    assert_true(gguf_as_u64(gguf_find(g, "tokenizer.ggml.mask_token_id"), &id) && id == 9);
+    tokenizer_free(t);
+    gguf_close(g);
+    folder_close(&f);
+}
+
+static void put_base64(const uint8_t *from, size_t n, char *out) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        const unsigned bits = (unsigned)from[i] << 16 |
+                              (i + 1 < n ? (unsigned)from[i + 1] << 8 : 0) |
+                              (i + 2 < n ? from[i + 2] : 0u);
+        for (int k = 0; k < 4; k++)
+            *out++ = i + (size_t)k > n ? '=' : digits[bits >> (18 - 6 * k) & 63];
+    }
+    *out = 0;
+}
+
+/* tokenizer.json of a published vocabulary, made from its GGUF form, gives the recorded ids. */
+static void test_published_unigram(void **state) {
+    (void)state;
+    char path[1024], *text, line[4096];
+    gguf_file *g;
+    pi_error err = {0};
+    if (!shared_path(path, sizeof path, "conformance/encode/unigram.vocab.gguf")) skip();
+    assert_int_equal(gguf_open(path, NULL, &g, &err), PI_OK);
+    const gguf_value *tokens = gguf_find(g, "tokenizer.ggml.tokens"),
+                     *scores = gguf_find(g, "tokenizer.ggml.scores"),
+                     *map = gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
+    const size_t room = 64 * (size_t)tokens->count + 2 * (size_t)map->count;
+    char *json = malloc(room);
+    assert_non_null(json);
+    size_t n = (size_t)snprintf(json, room,
+                                "{\"normalizer\":{\"type\":\"Precompiled\","
+                                "\"precompiled_charsmap\":\"");
+    put_base64(map->data, (size_t)map->count, json + n);
+    n += strlen(json + n);
+    n += (size_t)snprintf(json + n, room - n,
+                          "\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+                          "{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\"}]},"
+                          "\"model\":{\"type\":\"Unigram\",\"unk_id\":3,\"vocab\":[");
+    const uint8_t *cursor = tokens->data;
+    for (uint64_t i = 0; i < tokens->count; i++) {
+        const gguf_string s = gguf_next_string(&cursor);
+        double score;
+        assert_true(gguf_item_f64(scores, i, &score));
+        n += (size_t)snprintf(json + n, room - n, "%s[\"", i ? "," : "");
+        for (size_t k = 0; k < s.n_bytes; k++)
+            n += (size_t)snprintf(json + n, room - n, strchr("\"\\", s.data[k]) ? "\\%c" : "%c",
+                                  s.data[k]);
+        n += (size_t)snprintf(json + n, room - n, "\",%.9g]", score);
+        assert_true(n + 4096 < room);
+    }
+    n += (size_t)snprintf(json + n, room - n, "]}}");
+    json_doc *doc;
+    vocab v;
+    if (json_parse(json, n, "t.json", &doc, &err) != PI_OK) fail_msg("%s", err.message);
+    free(json);
+    assert_int_equal(vocab_init(&v, (int32_t)tokens->count, &err), PI_OK);
+    if (hf_tokenizer_read(json_root(doc), "t.json", NULL, NULL, &v, &err))
+        fail_msg("%s", err.message);
+    json_free(doc);
+    for (int i = 0; i < 3; i++) v.tokens[i].type = TOKEN_CONTROL; /* other files say so */
+    v.bos = 0;
+    v.eos = 2;
+    v.add_bos = v.add_eos = VOCAB_YES;
+    static const char made[] = TEST_BINARY_DIR "/test_hf_tokenizer.gguf";
+    gguf_writer *w;
+    assert_int_equal(gguf_writer_create(made, &w, &err), PI_OK);
+    assert_int_equal(vocab_put(&v, w, &err), PI_OK);
+    assert_int_equal(gguf_writer_begin_data(w, &err), PI_OK);
+    assert_int_equal(gguf_writer_finish(w, &err), PI_OK);
+    vocab_free(&v);
+    gguf_close(g);
+    tokenizer *t;
+    if (gguf_open(made, NULL, &g, &err)) fail_msg("%s", err.message);
+    if (tokenizer_create(g, NULL, &t, &err)) fail_msg("%s", err.message);
+    size_t n_text;
+    int n_lines = 0;
+    assert_true(shared_path(path, sizeof path, "conformance/encode/texts.txt"));
+    assert_int_equal(file_read(path, 1 << 20, &text, &n_text, &err), PI_OK);
+    assert_true(shared_path(path, sizeof path, "conformance/encode/unigram.ids.txt"));
+    FILE *ids = fopen(path, "r");
+    assert_non_null(ids);
+    for (char *at = text; at < text + n_text; n_lines++) {
+        char *end = memchr(at, '\n', (size_t)(text + n_text - at));
+        const size_t length = end ? (size_t)(end - at) : (size_t)(text + n_text - at);
+        int32_t found[1024];
+        size_t n_found;
+        assert_int_equal(
+            tokenizer_encode(t, at, length, TOKENIZER_ADD_SPECIAL, found, 1024, &n_found, &err),
+            PI_OK);
+        assert_non_null(fgets(line, sizeof line, ids));
+        char *next = line;
+        for (size_t i = 0; i < n_found; i++)
+            if (strtol(next, &next, 10) != found[i]) fail_msg("text %d, token %zu", n_lines, i);
+        assert_int_equal(strspn(next, " \n"), strlen(next));
+        at += length + 1;
+    }
+    assert_true(n_lines > 5);
+    fclose(ids);
+    mem_free(text);
+    tokenizer_free(t);
+    gguf_close(g);
+    unlink(made);
+}
+
+/* RWKV's list: Python's literals become its repr of bytes. */
+static void test_rwkv_in_use(void **state) {
+    (void)state;
+    static const char list[] = "1 'a' 1\n2 \"'\" 1\n3 '\\n\\n' 2\n4 b'\\xe4\\xbd' 2\n5 '\\xa0' 2\n"
+                               "6 ' a b' 4\r\n7 '\\u4f60' 3\n8 '\xe4\xbd\xa0"
+                               "a' 4\n9 '\\\\' 1\n"
+                               "10 '\"\\'' 2\n";
+    static const struct {
+        int id;
+        const char *text;
+    } texts[] = {{0, "<s>"},  {2, "'"},    {3, "\\n\\n"}, {4, "\\xe4\\xbd"},     {5, "\\xc2\\xa0"},
+                 {6, " a b"}, {9, "\\\\"}, {10, "\"\\'"}, {7, "\\xe4\\xbd\\xa0"}};
+    hf_folder f;
+    folder_open_model(&f, "llama");
+    folder_write_text(&f, HF_RWKV_FILE, list);
+    gguf_file *g = NULL;
+    tokenizer *t = open_tokenizer(&f, &g);
+    const uint8_t *cursor = gguf_find(g, "tokenizer.ggml.tokens")->data;
+    for (int id = 0; id <= 10; id++) {
+        const gguf_string s = gguf_next_string(&cursor);
+        for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+            if (texts[i].id == id && !gguf_string_is(s, texts[i].text))
+                fail_msg("token %d: %.*s", id, (int)s.n_bytes, s.data);
+    }
+    ASSERT_IDS(t,
+               "a\n\n a b\xe4\xbd\xa0"
+               "a'\"'",
+               0, 1, 3, 6, 8, 2, 10);
+    ASSERT_IDS(t, "\xe4\xbd\xa0\xe4\xbd", 0, 7, 4);
+    tokenizer_free(t);
+    gguf_close(g);
+    folder_close(&f);
+    static const char *const bad[] = {"1 'a'\n",     "1 'a' 2\n",   "0 'a' 1\n", "1 a 1\n",
+                                      "1 'a 1\n",    "99 'a' 1\n",  "1 '' 0\n",  "1 '\\q' 1\n",
+                                      "1 'a' 1\n\n", "1 '\\x1' 1\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        vocab v;
+        pi_error err = {0};
+        assert_int_equal(vocab_init(&v, 40, &err), PI_OK);
+        if (hf_rwkv_parse(bad[i], strlen(bad[i]), "list", &v, &err) != PI_ERR_FORMAT)
+            fail_msg("accepted: %s", bad[i]);
+        vocab_free(&v);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pretokenizer_names),   cmocka_unit_test(test_byte_level_in_use),
         cmocka_unit_test(test_metaspace_in_use),     cmocka_unit_test(test_plain_text_with_merges),
         cmocka_unit_test(test_sentencepiece_in_use), cmocka_unit_test(test_wordpiece_in_use),
+        cmocka_unit_test(test_unigram_in_use),       cmocka_unit_test(test_published_unigram),
+        cmocka_unit_test(test_rwkv_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -331,9 +331,19 @@ const hostile_case hostile_folder[] = {
      "bad JSON: hf/tokenizer.json line 1 column 9: unexpected token near end of file"},
     {"vocabulary of nothing", tokenizer_json, "{}", LINE, 1,
      "bad tokenizer: hf/tokenizer.json: model is not an object"},
-    {"vocabulary of another kind", tokenizer_json, "{\"model\":{\"type\":\"Unigram\"}}", LINE, 1,
-     "unknown kind of tokenizer: hf/tokenizer.json: model.type is 'Unigram'; BPE and WordPiece can "
-     "be converted"},
+    {"vocabulary of another kind", tokenizer_json, "{\"model\":{\"type\":\"WordLevel\"}}", LINE, 1,
+     "unknown kind of tokenizer: hf/tokenizer.json: model.type is 'WordLevel'; BPE, WordPiece and "
+     "Unigram can be converted"},
+    {"Unigram without pieces", tokenizer_json, "{\"model\":{\"type\":\"Unigram\"}}", LINE, 1,
+     "bad tokenizer: hf/tokenizer.json: model.vocab is not a list of pieces, at most one for each "
+     "row of the embedding matrix"},
+    {"Unigram with a piece without a score", tokenizer_json,
+     "{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1],[\"b\"]]}}", LINE, 1,
+     "bad tokenizer: hf/tokenizer.json: a piece has no text or no score"},
+    {"Unigram with a bad table", tokenizer_json,
+     "{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"?\"},"
+     "\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1]]}}",
+     LINE, 1, "bad tokenizer: hf/tokenizer.json: precompiled_charsmap is not text in base64"},
     {"WordPiece without a normalizer", tokenizer_json, "{\"model\":{\"type\":\"WordPiece\"}}", LINE,
      1,
      "unknown kind of tokenizer: hf/tokenizer.json: WordPiece without BertNormalizer, or with "

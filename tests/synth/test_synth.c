@@ -385,6 +385,8 @@ static void test_bad_options(void **state) {
     o = tiny_options(), o.shape = "tiny-csa-moe", o.mtp = true;
     expect(&o, PI_ERR_ARG, "no head that drafts reads several streams");
     o.plain = false, expect(&o, PI_ERR_ARG, "several residual streams cannot be prepared");
+    o = tiny_options(), o.shape = "tiny-kda-moe", o.mtp = true;
+    expect(&o, PI_ERR_ARG, "there are no heads that draft for it");
     o = tiny_options(), o.n_threads = -1, expect(&o, PI_ERR_ARG, "");
 }
 

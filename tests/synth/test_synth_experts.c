@@ -23,7 +23,7 @@
 
 enum { N_EXPERT = 16, N_USED = 4, N_VOCAB = 512, N_LAYER = 4, N_TOKENS = 512, MAX_BATCH = 64 };
 
-static const char *const shapes[] = {"tiny-moe", "tiny-reglu-moe", "tiny-mla-moe"};
+static const char *const shapes[] = {"tiny-moe", "tiny-reglu-moe", "tiny-mla-moe", "tiny-kda-moe"};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void synth(const char *path, const char *shape, const char *type, bool plain) {
@@ -219,6 +219,60 @@ static void test_tensors(void **state) {
     assert_false(synth_has_tensor(shape, arch_tensor_of(arch, ROLE_EXPERT_GATE_UP), 0, true));
 }
 
+/* Matrices of published checkpoints, [rows][elements]. */
+static void test_published_sizes(void **state) {
+    (void)state;
+    static const struct {
+        const char *shape, *arch;
+        int layer;
+        tensor_role role;
+        uint64_t n_rows, n_in;
+    } sizes[] = {
+        {"kimi-k3", "kimi-k3", 0, ROLE_TOKEN_EMBD, 163840, 7168},
+        {"kimi-k3", "kimi-k3", 0, ROLE_SSM_IN, 12288, 7168},
+        {"kimi-k3", "kimi-k3", 0, ROLE_SSM_CONV_K, 12288, 4},
+        {"kimi-k3", "kimi-k3", 0, ROLE_SSM_ALPHA_A, 128, 7168},
+        {"kimi-k3", "kimi-k3", 0, ROLE_SSM_ALPHA_B, 12288, 128},
+        {"kimi-k3", "kimi-k3", 0, ROLE_SSM_BETA, 96, 7168},
+        {"kimi-k3", "kimi-k3", 0, ROLE_SSM_GATE, 12288, 7168},
+        {"kimi-k3", "kimi-k3", 0, ROLE_SSM_OUT, 7168, 12288},
+        {"kimi-k3", "kimi-k3", 0, ROLE_FFN_DOWN, 7168, 33792},
+        {"kimi-k3", "kimi-k3", 3, ROLE_ATTN_Q_A, 1536, 7168},
+        {"kimi-k3", "kimi-k3", 3, ROLE_ATTN_Q_B, 18432, 1536},
+        {"kimi-k3", "kimi-k3", 3, ROLE_ATTN_KV_A, 576, 7168},
+        {"kimi-k3", "kimi-k3", 92, ROLE_ATTN_GATE, 12288, 7168},
+        {"kimi-k3", "kimi-k3", 92, ROLE_ATTN_OUT, 7168, 12288},
+        {"kimi-k3", "kimi-k3", 1, ROLE_ROUTER, 896, 7168},
+        {"kimi-k3", "kimi-k3", 1, ROLE_EXPERT_LATENT_IN, 3584, 7168},
+        {"kimi-k3", "kimi-k3", 1, ROLE_EXPERT_LATENT_OUT, 7168, 3584},
+        {"kimi-k3", "kimi-k3", 1, ROLE_EXPERT_GATE, 3072 * 896, 3584},
+        {"kimi-k3", "kimi-k3", 1, ROLE_EXPERT_DOWN, 3584 * 896, 3072},
+        {"kimi-k3", "kimi-k3", 1, ROLE_SHARED_UP, 6144, 7168},
+        {"deepseek-v4-flash", "deepseek4", 2, ROLE_ATTN_Q_A, 1024, 4096},
+        {"deepseek-v4-flash", "deepseek4", 2, ROLE_ATTN_Q_B, 32768, 1024},
+        {"deepseek-v4-flash", "deepseek4", 2, ROLE_ATTN_OUT, 4096, 8192},
+        {"deepseek-v4-flash", "deepseek4", 2, ROLE_INDEX_Q, 8192, 1024},
+        {"deepseek-v4-flash", "deepseek4", 2, ROLE_EXPERT_GATE, 2048 * 256, 4096},
+        {"deepseek-v4-flash", "deepseek4", 2, ROLE_ROUTER_TABLE, 129280, 6},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const synth_shape *s = synth_shape_find(sizes[i].shape);
+        const arch_row *arch = arch_find(sizes[i].arch, strlen(sizes[i].arch));
+        const arch_tensor *t = arch_tensor_of(arch, sizes[i].role);
+        const int layer = sizes[i].layer;
+        if (!synth_has_tensor(s, t, layer, false)) fail_msg("no tensor %zu", i);
+        const uint64_t n_in = synth_shape_dim(s, t->dims[0], layer),
+                       n_rows = synth_shape_dim(s, t->dims[1], layer) *
+                                synth_shape_dim(s, t->dims[2], layer);
+        if (n_in != sizes[i].n_in || n_rows != sizes[i].n_rows)
+            fail_msg("tensor %zu: %d rows of %d", i, (int)n_rows, (int)n_in);
+        /* recurrent layers do not attend */
+        if (s->period > 0 && tensor_role_part(t->role) != PART_ANY &&
+            tensor_role_part(t->role) != PART_FFN)
+            assert_false(synth_has_tensor(s, t, layer == 0 ? 3 : 0, false));
+    }
+}
+
 static void test_keys(void **state) {
     (void)state;
     synth(PLAIN_PATH, "tiny-reglu-moe", "q4_0", true);
@@ -324,10 +378,15 @@ static void test_head(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_network), cmocka_unit_test(test_transposed),
-        cmocka_unit_test(test_same_logits),  cmocka_unit_test(test_frequencies),
-        cmocka_unit_test(test_tensors),      cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_streams),      cmocka_unit_test(test_head),
+        cmocka_unit_test(test_same_network),
+        cmocka_unit_test(test_transposed),
+        cmocka_unit_test(test_same_logits),
+        cmocka_unit_test(test_frequencies),
+        cmocka_unit_test(test_published_sizes),
+        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_head),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(PLAIN_PATH);
