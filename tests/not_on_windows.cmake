@@ -16,4 +16,4 @@ pi_not_on(windows "compares with regex.h of POSIX: nothing in it depends on the 
 #   binding_*                        the interpreters of this machine load its libraries
 #   *_symbols, headers_cxx, copied_tree, install_example, recipes, first_card  the installation of Linux;
 #                                    windows_archive and windows_readme test the zip
-#   vulkan_*                         vulkan_open has the loader of Windows; no driver runs under wine
+#   vulkan_*                         two run under wine (pi_vulkan_test WINDOWS); Linux runs all of them
