@@ -199,18 +199,23 @@ function(pi_not_on system reason)
     set_property(GLOBAL APPEND PROPERTY PI_TESTS_NOT_ON_${system} ${ARGN})
 endfunction()
 
-# pi_vulkan_test(NAME [LONG] [AS NAME] [ARGS arguments...]): a pi_test that accepts --device also runs
+# pi_vulkan_test(NAME [LONG] [WINDOWS] [AS NAME] [ARGS arguments...]): a pi_test that accepts --device also runs
 # with the Vulkan backend, on the first device of the loader, with the validation layer's core and
 # synchronization checks where it is installed: its messages end the test. LONG: only with `ctest -C
-# long`. AS: the end of its name, when a test runs twice.
+# long`. WINDOWS: also in the build for Windows, under wine with an X server, where there is one, and
+# without the validation layer. AS: the end of its name, when a test runs twice.
 set(PI_VULKAN_SETTINGS ${PROJECT_SOURCE_DIR}/tests/gpu/vulkan)
 find_file(PI_VULKAN_VALIDATION VkLayer_khronos_validation.json
     PATHS /usr/share/vulkan/explicit_layer.d /usr/local/share/vulkan/explicit_layer.d NO_DEFAULT_PATH)
 function(pi_vulkan_test name)
-    cmake_parse_arguments(T "LONG" "AS" "ARGS" ${ARGN})
+    cmake_parse_arguments(T "LONG;WINDOWS" "AS" "ARGS" ${ARGN})
     get_property(built GLOBAL PROPERTY PI_VULKAN_BUILT)
-    if(NOT built OR PI_SANITIZE OR CMAKE_CROSSCOMPILING)
+    if(NOT built OR PI_SANITIZE OR (CMAKE_CROSSCOMPILING AND NOT (WIN32 AND T_WINDOWS)))
         return()
+    endif()
+    set(program test_${name})
+    if(WIN32)
+        set(program ${PROJECT_SOURCE_DIR}/scripts/wine-display.sh $<TARGET_FILE:test_${name}>)
     endif()
     set(when)
     if(T_LONG)
@@ -225,9 +230,13 @@ function(pi_vulkan_test name)
         math(EXPR timeout "5 * ${timeout}")
     endif()
     add_test(NAME vulkan_${name}${T_AS} ${when}
-        COMMAND test_${name} --device vulkan ${T_ARGS})
+        COMMAND ${program} --device vulkan ${T_ARGS})
     set_tests_properties(vulkan_${name}${T_AS} PROPERTIES LABELS vulkan TIMEOUT ${timeout}
         ENVIRONMENT "${environment}")
+    if(WIN32) # wine has one display at a time
+        set_tests_properties(vulkan_${name}${T_AS} PROPERTIES
+            RESOURCE_LOCK wine-display SKIP_RETURN_CODE 77)
+    endif()
 endfunction()
 
 # pi_device_test(NAME): a pi_test that accepts --device. It runs on the simulated GPU. With

@@ -68,6 +68,8 @@ if have apt-get && have dpkg-query; then
         want wine64
         have glslc || want glslc # the Vulkan backend, with its headers
         want libvulkan-dev
+        have Xvfb || want xvfb # its tests: wine has Vulkan only with an X server
+        want mesa-vulkan-drivers
         want dpkg-dev # unpacks source packages
         have make || want make
         have zip || want zip

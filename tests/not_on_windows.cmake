@@ -10,11 +10,10 @@ pi_not_on(windows "compares with regex.h of POSIX: nothing in it depends on the 
 # The folders of these tests do not add them for Windows:
 #   fuzz_*, corpus_*, tidy*          sources and parsers of bytes do not depend on the system
 #   fetch*                           a hub with calls of POSIX, full disks by mounts; windows_readme downloads with -hf
-#   drive_faults, engine_paging_faults  errors of io_uring
 #   cli_typing                       libedit; cli_console tests the editor of Windows
 #   cluster*                         MPI
 #   server_{program,clients,page,proxy,replicas,killed}  nginx, browsers and clients of this machine
 #   binding_*                        the interpreters of this machine load its libraries
 #   *_symbols, headers_cxx, copied_tree, install_example, recipes, first_card  the installation of Linux;
 #                                    windows_archive and windows_readme test the zip
-#   vulkan_*                         vulkan_open has the loader of Windows; no driver runs under wine
+#   vulkan_*                         two run under wine (pi_vulkan_test WINDOWS); Linux runs all of them

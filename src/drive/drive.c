@@ -16,7 +16,7 @@
 static bool open_direct(drive *d) {
     static const size_t blocks[] = {512, DRIVE_MAX_BLOCK};
     _Alignas(DRIVE_MAX_BLOCK) uint8_t page[2 * DRIVE_MAX_BLOCK];
-    if (os_file_open(d->path, OS_READ | OS_DIRECT | OS_PARALLEL, &d->file) != 0) return false;
+    if (os_file_open(d->path, OS_READ | OS_DIRECT, &d->file) != 0) return false;
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         size_t block = blocks[i], n;
         if (os_file_read_at(d->file, page + block, block, block, &n) != 0) continue;
@@ -31,7 +31,7 @@ static pi_status open_file(drive *d, const drive_options *o, pi_error *err) {
     int problem;
     if (o->buffered || !open_direct(d)) {
         d->block = 1;
-        problem = os_file_open(d->path, OS_READ | OS_PARALLEL, &d->file);
+        problem = os_file_open(d->path, OS_READ, &d->file);
         if (problem) return error_set_errno(err, problem, "cannot open file: %s", d->path);
         if (!o->buffered)
             log_line(
@@ -64,17 +64,13 @@ static bool make_lanes(drive *d) {
 
 static pi_status start(drive *d, drive_backend backend, pi_error *err) {
     int n = 0; /* fewer than DRIVE_LANES are enough */
+    d->dropped = mem_map(DRIVE_MAX_GAP);
+    if (!d->dropped) return error_nomem(err, DRIVE_MAX_GAP, "gaps between reads");
     errno = ENOSYS;
     if (backend == DRIVE_ASYNC || (backend == DRIVE_AUTO && os_reads_overlap(d->file)))
-        while (n < DRIVE_LANES && (d->lanes[n].async = drive_async_create(d->file)) != NULL) n++;
+        while (n < DRIVE_LANES && (d->lanes[n].async = drive_async_create(d)) != NULL) n++;
     if (n > 1) d->n_lanes = n;
-    d->most_parts = 1;
-    if (d->lanes[0].async) {
-        d->most_parts = os_reads_parts();
-        if (d->most_parts > 1 && !(d->dropped = mem_map(DRIVE_MAX_GAP)))
-            return error_nomem(err, DRIVE_MAX_GAP, "gaps between reads");
-        return PI_OK;
-    }
+    if (d->lanes[0].async) return PI_OK;
     const char *name = os_reads_name();
     if (backend == DRIVE_ASYNC)
         return error_set(err, PI_ERR_UNSUPPORTED, "%s cannot be used: %s: %s", name, d->path,
@@ -139,10 +135,6 @@ const char *drive_backend_name(const drive *d) {
     return d->lanes[0].async ? os_reads_name() : "threads";
 }
 
-bool drive_joins(const drive *d) {
-    return d->most_parts > 1;
-}
-
 drive_counts drive_get_counts(drive *d) {
     drive_counts counts = {0};
     for (int i = 0; i < d->n_lanes; i++) {
@@ -184,11 +176,27 @@ static void take_piece(drive_lane *l, drive_read *out) {
     l->n_queued--;
 }
 
-static bool continues(const drive_lane *l, const drive_read *r) {
+/* Whether the queue's next piece begins where the read ends. */
+static bool adjoins(const drive_lane *l, const drive_read *r) {
     const drive_piece *p = &l->queue[l->head];
     return l->n_queued > 0 && p->joined && p->left == r->left &&
-           p->offset == r->offset + r->n_bytes && r->n_parts < l->d->most_parts &&
-           r->n_bytes + p->n_bytes <= DRIVE_PIECE;
+           p->offset == r->offset + r->n_bytes;
+}
+
+static bool fits(const drive_lane *l, const drive_read *r) {
+    size_t most_parts = l->async ? drive_async_parts(l->async) : OS_READS_PARTS;
+    return r->n_parts < most_parts && r->n_bytes + l->queue[l->head].n_bytes <= OS_READS_JOINED;
+}
+
+/* Nothing reads a gap between two reads. */
+static void leave_gap(drive_lane *l, drive_read *r) {
+    if (adjoins(l, r) && !l->queue[l->head].to) take_piece(l, r);
+    const os_read_part *last = &r->parts[r->n_parts - 1];
+    if (r->n_parts == 1 || last->to != l->d->dropped) return;
+    r->n_parts--;
+    r->n_bytes -= last->n;
+    r->total -= last->n;
+    atomic_fetch_sub_explicit(r->left, last->n, memory_order_relaxed);
 }
 
 bool drive_take(drive_lane *l, drive_read *out) {
@@ -200,7 +208,8 @@ bool drive_take(drive_lane *l, drive_read *out) {
     atomic_fetch_add_explicit(n_sent, 1, memory_order_relaxed);
     out->n_parts = 0;
     do take_piece(l, out);
-    while (continues(l, out));
+    while (adjoins(l, out) && fits(l, out));
+    leave_gap(l, out);
     l->reads++;
     if (l->n_busy++ == 0) count_busy(l->d, 1);
     return true;
@@ -292,7 +301,7 @@ static void submit_to(drive_lane *l, const drive_request *requests, size_t n) {
                 .n_bytes = piece,
                 .to = r->to ? (uint8_t *)r->to + at : NULL,
                 .left = r->left,
-                .joined = r->joined && at == 0 && l->d->most_parts > 1};
+                .joined = r->joined && at == 0};
             if (!l->async) os_condition_signal(&l->work);
         }
     }

@@ -22,7 +22,7 @@
 
 enum {
     DRIVE_DEPTH = 192,         /* reads in flight */
-    DRIVE_PIECE = 1 << 20,     /* maximum bytes of a read; longer requests are split */
+    DRIVE_PIECE = 1 << 20,     /* maximum bytes of a read of one request; longer ones are split */
     DRIVE_MAX_BLOCK = 1 << 12, /* bytes; largest block size of any drive */
     DRIVE_MAX_GAP = 1 << 16    /* bytes; longest gap within a read */
 };
@@ -44,7 +44,7 @@ typedef struct drive_request {
     size_t n_bytes;
     void *to;    /* NULL: a gap of at most DRIVE_MAX_GAP bytes, which are read and dropped */
     bool joined; /* begins where the previous request of this call ends, and has the same `left`:
-                    both can be one read */
+                    both can be one read. A gap and the request after it are joined */
     atomic_size_t *left; /* grows by n_bytes when the request is queued, falls as bytes arrive */
 } drive_request;
 
@@ -64,8 +64,6 @@ size_t drive_block(const drive *d); /* bytes: 512 or 4096; 1 where reads are not
 const char *drive_backend_name(const drive *d); /* "io_uring", "overlapped", "threads" */
 drive_counts drive_get_counts(drive *d);
 
-/* Whether joined requests become one read; only then requests may be gaps. */
-bool drive_joins(const drive *d);
 /* Queues requests; those with the same `left` stay in order. Waits while the queue is full.
  * drive_check reports failures. */
 void drive_submit(drive *d, const drive_request *requests, size_t n);
@@ -82,8 +80,7 @@ pi_status drive_check(drive *d, pi_error *err);
  * the file, DRIVE_DEPTH reads or 16 MiB in flight, over about `seconds`. */
 pi_status drive_measure(drive *d, size_t n_bytes, double seconds, double *rate, pi_error *err);
 /* Measures the longest gap between two pieces of n_bytes for which one read of both pieces and the
- * gap takes less time than two reads. Takes about `seconds`. *gap: at most DRIVE_MAX_GAP; 0 without
- * drive_joins. */
+ * gap takes less time than two reads. Takes about `seconds`. *gap: at most DRIVE_MAX_GAP. */
 pi_status drive_measure_gap(drive *d, size_t n_bytes, double seconds, size_t *gap, pi_error *err);
 
 #endif

@@ -16,9 +16,9 @@ struct drive_async {
     size_t free[DRIVE_DEPTH], n_free;   /* unused indices of `reads_sent` */
 };
 
-drive_async *drive_async_create(os_file f) {
+drive_async *drive_async_create(const drive *d) {
     drive_async *a = mem_calloc(1, sizeof *a);
-    int problem = a ? os_reads_create(f, DRIVE_DEPTH, &a->reads) : ENOMEM;
+    int problem = a ? os_reads_create(d->file, DRIVE_DEPTH, d->dropped, &a->reads) : ENOMEM;
     if (problem) {
         mem_free(a);
         errno = problem;
@@ -31,6 +31,10 @@ drive_async *drive_async_create(os_file f) {
 void drive_async_destroy(drive_async *a) {
     os_reads_destroy(a->reads);
     mem_free(a);
+}
+
+size_t drive_async_parts(const drive_async *a) {
+    return os_reads_parts(a->reads);
 }
 
 static void send_piece(drive_async *a, size_t place) {

@@ -22,7 +22,7 @@ typedef struct drive_read {
     size_t n_bytes; /* still missing */
     size_t total;   /* subtracted from `left` on completion */
     atomic_size_t *left;
-    os_read_part parts[OS_READS_PARTS]; /* [n_parts] */
+    os_read_part parts[OS_READS_PARTS + 1]; /* [n_parts]; the last place is drive_take's */
     size_t n_parts;
 } drive_read;
 
@@ -51,9 +51,8 @@ typedef struct drive_lane {
 
 struct drive {
     os_file file;
-    size_t most_parts; /* of a read */
-    uint8_t *dropped;  /* [DRIVE_MAX_GAP] bytes of gaps go here, unused */
-    size_t block;      /* bytes; 1: reads are not direct */
+    uint8_t *dropped; /* [DRIVE_MAX_GAP] bytes of gaps go here, unused */
+    size_t block;     /* bytes; 1: reads are not direct */
     char *path;
     os_info opened;         /* the file's state when opened */
     drive_threads *threads; /* NULL: the lanes have `async` */
@@ -76,8 +75,9 @@ bool drive_finish(drive_lane *l, drive_read *p, int64_t result);
 void drive_tell(drive_lane *l);
 
 /* NULL, with errno set, where the system has no such reads or refuses them. */
-drive_async *drive_async_create(os_file f);
+drive_async *drive_async_create(const drive *d);
 void drive_async_destroy(drive_async *a);
+size_t drive_async_parts(const drive_async *a); /* maximum of the next read */
 /* Sends queued pieces while there is room. */
 void drive_async_send(drive_lane *l);
 /* Waits for news (see drive_lane); may return early. */

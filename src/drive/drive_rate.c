@@ -64,7 +64,6 @@ pi_status drive_measure_gap(drive *d, size_t n_bytes, double seconds, size_t *ga
     enum { LONGER = 8 };
     double rate = 0, long_rate = 0, n = (double)n_bytes;
     *gap = 0;
-    if (!drive_joins(d)) return PI_OK;
     pi_status status = drive_measure(d, n_bytes, seconds / 2, &rate, err);
     if (status == PI_OK) status = drive_measure(d, LONGER * n_bytes, seconds / 2, &long_rate, err);
     if (status != PI_OK) return status;

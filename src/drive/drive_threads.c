@@ -3,21 +3,28 @@
 
 #include "drive_impl.h"
 #include "mem.h"
+#include "os_reads.h"
 
 enum { N_THREADS = 16 }; /* enough for the drive; each needs a stack */
 
+typedef struct drive_thread {
+    os_thread thread;
+    drive_lane *lane;
+    os_reader *reader;
+} drive_thread;
+
 struct drive_threads {
-    os_thread thread[N_THREADS];
+    drive_thread thread[N_THREADS];
     int n;
     bool ends;
 };
 
 static void serve(void *arg) {
-    drive_lane *l = arg;
-    drive *d = l->d;
+    const drive_thread *t = arg;
+    drive_lane *l = t->lane;
     drive_read p;
     os_mutex_lock(&l->lock);
-    while (!d->threads->ends) {
+    while (!l->d->threads->ends) {
         if (!drive_take(l, &p)) {
             os_condition_wait(&l->work, &l->lock);
             continue;
@@ -25,7 +32,7 @@ static void serve(void *arg) {
         for (bool done = false; !done;) {
             os_mutex_unlock(&l->lock);
             size_t got;
-            int problem = os_file_read_at(d->file, p.parts->to, p.n_bytes, p.offset, &got);
+            int problem = os_reader_read(t->reader, p.parts, p.n_parts, p.offset, &got);
             int64_t result = problem ? -(int64_t)problem : (int64_t)got;
             os_mutex_lock(&l->lock);
             done = drive_finish(l, &p, result);
@@ -39,8 +46,15 @@ bool drive_threads_create(drive *d) {
     drive_threads *t = d->threads = mem_calloc(1, sizeof *t);
     int problem = t ? 0 : ENOMEM;
     while (!problem && t->n < N_THREADS) {
-        problem = os_thread_start(&t->thread[t->n], serve, &d->lanes[0]);
-        if (!problem) t->n++;
+        drive_thread *one = &t->thread[t->n];
+        one->lane = &d->lanes[0];
+        problem = os_reader_create(d->file, d->dropped, &one->reader);
+        if (problem) break;
+        problem = os_thread_start(&one->thread, serve, one);
+        if (problem)
+            os_reader_destroy(one->reader);
+        else
+            t->n++;
     }
     if (t && t->n > 0) return true; /* fewer threads also work */
     mem_free(t);
@@ -56,7 +70,10 @@ void drive_threads_destroy(drive *d) {
     t->ends = true;
     os_condition_broadcast(&l->work);
     os_mutex_unlock(&l->lock);
-    for (int i = 0; i < t->n; i++) os_thread_join(&t->thread[i]);
+    for (int i = 0; i < t->n; i++) {
+        os_thread_join(&t->thread[i].thread);
+        os_reader_destroy(t->thread[i].reader);
+    }
     mem_free(t);
     d->threads = NULL;
 }

@@ -499,7 +499,7 @@ static pi_status measure_gaps(const paging *g, pi_error *err) {
         neuron_class *s = &x->classes[l->size];
         drive *d = g->drives[l->part];
         size_t gap;
-        if (!l->picks || s->stage == 0 || s->gap >= 0 || !drive_joins(d)) continue;
+        if (!l->picks || s->stage == 0 || s->gap >= 0) continue;
         pi_status status = drive_measure_gap(d, s->stride, seconds, &gap, err);
         if (status != PI_OK) return status;
         s->gap = (int64_t)(gap / s->stride);

@@ -1,8 +1,7 @@
-/* test_engine_paging_faults.c: a drive that returns fewer bytes than asked for,
- * asks to try again, stalls, or fails, below prefill and decode of a model with
- * bundles. The linker replaces a function of liburing (--wrap). Answers equal
- * those from memory bit for bit; a call that fails leaves its session
- * unchanged, and the same call succeeds when the drive works again. */
+/* test_engine_paging_faults.c: a drive that returns fewer bytes than asked for, asks to try again,
+ * stalls, or fails, below prefill and decode of a model with bundles. The linker replaces functions
+ * of os_reads.h (--wrap). Answers equal those from memory bit for bit; a call that fails leaves its
+ * session unchanged, and the same call succeeds when the drive works again. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,11 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
-#include <liburing.h>
 
+#include "os_file.h"
+#include "os_reads.h"
+#include "os_thread.h"
 #include "powerinfer_tools.h"
 #include "run_model.h"
 
@@ -30,41 +30,70 @@ typedef struct faults {
 } faults;
 
 static faults now;
-static atomic_int n_seen, n_again, n_few, n_failed, n_stalled;
+static atomic_int n_seen, n_again, n_few, n_failed, n_stalled, n_joined;
 
-unsigned __real_io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **cqes,
-                                        unsigned count);
-unsigned __wrap_io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **cqes,
-                                        unsigned count);
+/* Half of the runs read by threads, as where reads do not overlap. */
+static bool threads_read;
+
+bool __real_os_reads_overlap(os_file f);
+size_t __real_os_reads_take(os_reads *r, os_read_done *done, size_t most);
+int __real_os_reader_read(os_reader *r, const os_read_part *parts, size_t n_parts, uint64_t offset,
+                          size_t *n_read);
+bool __wrap_os_reads_overlap(os_file f);
+size_t __wrap_os_reads_take(os_reads *r, os_read_done *done, size_t most);
+int __wrap_os_reader_read(os_reader *r, const os_read_part *parts, size_t n_parts, uint64_t offset,
+                          size_t *n_read);
+
+bool __wrap_os_reads_overlap(os_file f) {
+    return !threads_read && __real_os_reads_overlap(f);
+}
+
+static bool stalls(void) {
+    int left = atomic_load(&now.stalls);
+    if (left <= 0 || !atomic_compare_exchange_strong(&now.stalls, &left, left - 1)) return false;
+    atomic_fetch_add(&n_stalled, 1);
+    os_sleep(1e-3 * MOMENT_MS);
+    return true;
+}
 
 static bool hits(atomic_int *every, int number) {
     int n = atomic_load(every);
     return n > 0 && number % n == 0;
 }
 
-unsigned __wrap_io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **cqes,
-                                        unsigned count) {
-    if (atomic_load(&now.stalls) > 0) {
-        atomic_fetch_sub(&now.stalls, 1);
-        atomic_fetch_add(&n_stalled, 1);
-        usleep(1000 * MOMENT_MS);
-        return 0;
+/* The result that the test gives a read. */
+static int64_t spoil(int64_t result) {
+    int number = atomic_fetch_add(&n_seen, 1);
+    if (hits(&now.fails, number)) {
+        atomic_fetch_add(&n_failed, 1);
+        return -EIO;
     }
-    unsigned n = __real_io_uring_peek_batch_cqe(ring, cqes, count);
-    for (unsigned i = 0; i < n; i++) {
-        int number = atomic_fetch_add(&n_seen, 1);
-        if (hits(&now.fails, number)) {
-            cqes[i]->res = -EIO;
-            atomic_fetch_add(&n_failed, 1);
-        } else if (hits(&now.again, number)) {
-            cqes[i]->res = -EAGAIN;
-            atomic_fetch_add(&n_again, 1);
-        } else if (hits(&now.few, number) && cqes[i]->res >= 2 * PAGE) {
-            cqes[i]->res = cqes[i]->res / 2 / PAGE * PAGE;
-            atomic_fetch_add(&n_few, 1);
-        }
+    if (hits(&now.again, number)) {
+        atomic_fetch_add(&n_again, 1);
+        return -EAGAIN;
     }
+    if (hits(&now.few, number) && result >= 2 * PAGE) {
+        atomic_fetch_add(&n_few, 1);
+        return result / 2 / PAGE * PAGE;
+    }
+    return result;
+}
+
+size_t __wrap_os_reads_take(os_reads *r, os_read_done *done, size_t most) {
+    if (stalls()) return 0;
+    size_t n = __real_os_reads_take(r, done, most);
+    for (size_t i = 0; i < n; i++) done[i].result = spoil(done[i].result);
     return n;
+}
+
+int __wrap_os_reader_read(os_reader *r, const os_read_part *parts, size_t n_parts, uint64_t offset,
+                          size_t *n_read) {
+    while (stalls()) continue;
+    int problem = __real_os_reader_read(r, parts, n_parts, offset, n_read);
+    int64_t result = spoil(problem ? -problem : (int64_t)*n_read);
+    if (n_parts > 1) atomic_fetch_add(&n_joined, 1);
+    *n_read = result < 0 ? 0 : (size_t)result;
+    return result < 0 ? (int)-result : 0;
 }
 
 static void set_faults(int again, int few, int fails, int stalls) {
@@ -76,7 +105,7 @@ static void set_faults(int again, int few, int fails, int stalls) {
 
 static int remove_model(void **state) {
     (void)state;
-    unlink(MODEL_PATH);
+    (void)os_path_remove(MODEL_PATH);
     return 0;
 }
 
@@ -102,9 +131,8 @@ static run_model open_model(bool paged) {
     run_model r = run_open(MODEL_PATH, &o);
     if (!paged) return r;
     pi_context_get_memory(r.context, &n);
-    bool async = strcmp(n.backend, "io_uring") == 0;
+    assert_true(!threads_read || strcmp(n.backend, "threads") == 0);
     run_close(&r);
-    if (!async) skip(); /* kernel or sandbox without io_uring */
     o.ram_budget = n.needed;
     return run_open(MODEL_PATH, &o);
 }
@@ -151,6 +179,7 @@ static void faults_that_pass(void **state) {
     (void)state;
     pi_error err;
     record();
+    n_again = n_few = n_stalled = 0;
     run_model r = open_model(true);
     pi_session *s = begin(&r);
     for (int i = 0; i < CALLS; i++) {
@@ -160,6 +189,7 @@ static void faults_that_pass(void **state) {
     }
     set_faults(0, 0, 0, 0);
     assert_true(n_again > 0 && n_few > 0 && n_stalled > 0);
+    assert_true(!threads_read || n_joined > 0);
     pi_session_destroy(s);
     run_close(&r);
 }
@@ -169,6 +199,7 @@ static void a_drive_that_fails(void **state) {
     pi_error err;
     int64_t length = 0;
     record();
+    n_failed = 0;
     run_model r = open_model(true);
     pi_session *s = begin(&r);
     for (int i = 0; i < CALLS; i++) {
@@ -190,8 +221,16 @@ static void a_drive_that_fails(void **state) {
     run_close(&r);
 }
 
+static int let_threads_read(void **state) {
+    (void)state;
+    threads_read = true;
+    return 0;
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(faults_that_pass),
-                                       cmocka_unit_test(a_drive_that_fails)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(faults_that_pass), cmocka_unit_test(a_drive_that_fails),
+        cmocka_unit_test_setup(faults_that_pass, let_threads_read),
+        cmocka_unit_test_setup(a_drive_that_fails, let_threads_read)};
     return cmocka_run_group_tests(tests, write_model, remove_model);
 }

@@ -89,9 +89,7 @@ enum {
                           the drive's block size */
     OS_NO_WAIT = 32,   /* opening a pipe does not wait for its other end */
     OS_NO_FOLLOW = 64, /* fails for a symbolic link */
-    OS_NO_TERMINAL = 128, /* a terminal does not become the process's controlling terminal */
-    OS_PARALLEL = 256 /* for many reads at the same time, by threads or os_reads.h; all reads and
-                         writes give their offset */
+    OS_NO_TERMINAL = 128 /* a terminal does not become the process's controlling terminal */
 };
 int os_file_open(const char *path, unsigned how, os_file *out);
 /* A file without a name in a folder, for reading and writing; os_file_path opens it. EOPNOTSUPP:

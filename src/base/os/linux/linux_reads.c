@@ -2,11 +2,11 @@
 #include <errno.h>
 #include <liburing.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "mem.h"
 #include "os_reads.h"
+#include "posix/posix_parts.h"
 
 struct os_reads {
     struct io_uring ring;
@@ -23,7 +23,8 @@ bool os_reads_overlap(os_file f) {
     return true;
 }
 
-int os_reads_create(os_file f, size_t most, os_reads **out) {
+int os_reads_create(os_file f, size_t most, const void *dropped, os_reads **out) {
+    (void)dropped;
     os_reads *r = *out = mem_calloc(1, sizeof *r);
     if (!r) return ENOMEM;
     r->fd = (int)f;
@@ -39,15 +40,10 @@ void os_reads_destroy(os_reads *r) {
     mem_free(r);
 }
 
-size_t os_reads_parts(void) {
+size_t os_reads_parts(const os_reads *r) {
+    (void)r;
     return OS_READS_PARTS;
 }
-
-/* A part is a struct iovec: the kernel reads both. */
-_Static_assert(sizeof(os_read_part) == sizeof(struct iovec) &&
-                   offsetof(os_read_part, to) == offsetof(struct iovec, iov_base) &&
-                   offsetof(os_read_part, n) == offsetof(struct iovec, iov_len),
-               "parts are passed to the kernel");
 
 void os_reads_add(os_reads *r, size_t place, const os_read_part *parts, size_t n_parts,
                   uint64_t offset) {
@@ -55,8 +51,7 @@ void os_reads_add(os_reads *r, size_t place, const os_read_part *parts, size_t n
     if (n_parts == 1)
         io_uring_prep_read(sqe, r->fd, parts->to, (unsigned)parts->n, offset);
     else
-        io_uring_prep_readv(sqe, r->fd, (const struct iovec *)(const void *)parts,
-                            (unsigned)n_parts, offset);
+        io_uring_prep_readv(sqe, r->fd, posix_parts(parts), (unsigned)n_parts, offset);
     io_uring_sqe_set_data64(sqe, place);
 }
 

@@ -128,13 +128,12 @@ bool windows_path_text(const wchar_t *path, char *out, size_t n_out) {
 
 /* ---- handles --------------------------------------------------------------------------------- */
 
-/* Handles are multiples of four, so that the lowest bits of an os_file have room for two flags. The
+/* Handles are multiples of four, so that the lowest bit of an os_file has room for a flag. The
  * numbers of the standard streams are no handles. */
 HANDLE windows_handle(os_file f) {
     static const DWORD streams[] = {STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE};
     if (f >= OS_STDIN && f <= OS_STDERR) return GetStdHandle(streams[f]);
-    return f == OS_FILE_NONE ? INVALID_HANDLE_VALUE
-                             : (HANDLE)(f & ~(intptr_t)(WINDOWS_PARALLEL | WINDOWS_DIRECT));
+    return f == OS_FILE_NONE ? INVALID_HANDLE_VALUE : (HANDLE)(f & ~(intptr_t)WINDOWS_DIRECT);
 }
 
 bool windows_is_console(HANDLE h) {

@@ -30,7 +30,7 @@ bool windows_path_text(const wchar_t *path, char *out, size_t n_out);
 /* Text in UTF-8; unpaired surrogates become U+FFFD. False: it does not fit. */
 bool windows_text(const wchar_t *text, char *out, size_t n_out);
 
-enum { WINDOWS_PARALLEL = 1, WINDOWS_DIRECT = 2 }; /* flags of an os_file: how it was opened */
+enum { WINDOWS_DIRECT = 1 }; /* a flag of an os_file: how it was opened */
 
 /* The system's handle of an open file; the standard streams may change during the program's life.
  */

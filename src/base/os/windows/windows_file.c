@@ -1,10 +1,7 @@
 /* windows_file.c: open files are handles, which permit other programs everything: reading, writing,
- * renaming and removing, as on other systems.
- *
- * Handles opened with OS_PARALLEL are overlapped, since the system runs the reads of other handles
- * one after the other. */
+ * renaming and removing, as on other systems. The system runs the reads of a handle one after the
+ * other: windows_reads.c opens further ones. */
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <wchar.h>
 
@@ -26,10 +23,6 @@ static DWORD piece_of(size_t n) {
     return n < PIECE ? (DWORD)n : PIECE;
 }
 
-static bool is_parallel(os_file f) {
-    return f > OS_STDERR && f & WINDOWS_PARALLEL;
-}
-
 static OVERLAPPED place_of(uint64_t offset) {
     return (OVERLAPPED){.Offset = (DWORD)offset, .OffsetHigh = (DWORD)(offset >> 32)};
 }
@@ -47,7 +40,6 @@ static HANDLE open_once(const wchar_t *path, unsigned how) {
     /* FILE_FLAG_BACKUP_SEMANTICS also opens folders, which callers recognize by os_file_info. */
     DWORD flags = FILE_ATTRIBUTE_NORMAL | FILE_FLAG_BACKUP_SEMANTICS;
     if (how & OS_DIRECT) flags |= FILE_FLAG_NO_BUFFERING;
-    if (how & OS_PARALLEL) flags |= FILE_FLAG_OVERLAPPED;
     if (how & OS_NO_FOLLOW) flags |= FILE_FLAG_OPEN_REPARSE_POINT;
     return CreateFileW(path, access, share, NULL, create, flags, NULL);
 }
@@ -79,8 +71,7 @@ int os_file_open(const char *path, unsigned how, os_file *out) {
         CloseHandle(h);
         return ELOOP;
     }
-    *out = (intptr_t)h | (how & OS_PARALLEL ? WINDOWS_PARALLEL : 0) |
-           (how & OS_DIRECT ? WINDOWS_DIRECT : 0);
+    *out = (intptr_t)h | (how & OS_DIRECT ? WINDOWS_DIRECT : 0);
     return 0;
 }
 
@@ -100,7 +91,7 @@ int os_file_duplicate(os_file f, os_file *out) {
     *out = OS_FILE_NONE;
     if (!DuplicateHandle(self, windows_handle(f), self, &copy, 0, FALSE, DUPLICATE_SAME_ACCESS))
         return windows_last();
-    *out = (intptr_t)copy | (f > OS_STDERR ? f & (WINDOWS_PARALLEL | WINDOWS_DIRECT) : 0);
+    *out = (intptr_t)copy | (f > OS_STDERR ? f & WINDOWS_DIRECT : 0);
     return 0;
 }
 
@@ -181,39 +172,7 @@ int os_file_read(os_file f, void *data, size_t n, size_t *n_read) {
     return 0;
 }
 
-/* Events that no read uses now, kept because creating one takes as long as a short read. */
-static _Atomic(HANDLE) events[32];
-
-static HANDLE take_event(void) {
-    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
-        HANDLE e = atomic_exchange(&events[i], NULL);
-        if (e) return e;
-    }
-    return CreateEventW(NULL, TRUE, FALSE, NULL);
-}
-
-static void give_event(HANDLE e) {
-    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
-        HANDLE none = NULL;
-        if (atomic_compare_exchange_strong(&events[i], &none, e)) return;
-    }
-    CloseHandle(e);
-}
-
-/* A read or write of a handle that runs any number of them at the same time. */
-static int move_parallel(HANDLE h, bool write, void *data, DWORD n, uint64_t offset, DWORD *moved) {
-    OVERLAPPED o = place_of(offset);
-    o.hEvent = take_event();
-    if (!o.hEvent) return windows_last();
-    BOOL done = write ? WriteFile(h, data, n, NULL, &o) : ReadFile(h, data, n, NULL, &o);
-    DWORD error = done ? 0 : GetLastError();
-    if (done || error == ERROR_IO_PENDING)
-        error = GetOverlappedResult(h, &o, moved, TRUE) ? 0 : GetLastError();
-    give_event(o.hEvent);
-    return error && !write ? read_problem(error) : windows_errno(error);
-}
-
-/* A read or write of another handle. Every call moves the handle's position, which is set back. */
+/* A read or write at an offset. Every call moves the handle's position, which is set back. */
 static int move_at(HANDLE h, bool write, void *data, DWORD n, uint64_t offset, DWORD *moved) {
     LARGE_INTEGER none = {.QuadPart = 0}, before;
     OVERLAPPED o = place_of(offset);
@@ -226,9 +185,7 @@ static int move_at(HANDLE h, bool write, void *data, DWORD n, uint64_t offset, D
 
 int os_file_read_at(os_file f, void *data, size_t n, uint64_t offset, size_t *n_read) {
     DWORD got = 0;
-    HANDLE h = windows_handle(f);
-    int problem = is_parallel(f) ? move_parallel(h, false, data, piece_of(n), offset, &got)
-                                 : move_at(h, false, data, piece_of(n), offset, &got);
+    int problem = move_at(windows_handle(f), false, data, piece_of(n), offset, &got);
     *n_read = problem ? 0 : got;
     return problem;
 }
@@ -252,8 +209,7 @@ int os_file_write_at(os_file f, const void *data, size_t n, uint64_t offset) {
     HANDLE h = windows_handle(f);
     for (char *p = (char *)(uintptr_t)data; n > 0;) {
         DWORD put = 0;
-        int problem = is_parallel(f) ? move_parallel(h, true, p, piece_of(n), offset, &put)
-                                     : move_at(h, true, p, piece_of(n), offset, &put);
+        int problem = move_at(h, true, p, piece_of(n), offset, &put);
         if (problem) return problem;
         p += put;
         offset += put;
