@@ -28,6 +28,7 @@
  *
  * Compressed attention (MLA) has one KV head, whose rows are keys and values. The form is that of
  * large heads; one buffer has the tile, and the next tile is copied to the other buffer meanwhile.
+ * A block first attends to the compressed keys of a session, if there are any.
  *
  * On AMD a tile has 32 keys: 10, 19 or 37 KiB of the 64 KiB of a gfx9 compute unit (49 and 55 KiB
  * with 16 keys for the largest heads and for MLA), so that registers limit the number of blocks.
@@ -700,18 +701,25 @@ attend_heads(const gpu_attention &a, const tile_source &k, const tile_source &v,
     }
 }
 
-/* The block's part of positions [begin, end), to which columns [c0, c1) attend. */
+/* Rows [begin, end) of a cache. */
+struct tile_rows {
+    size_t offset; /* as gpu_kv_layout.k_offset */
+    uint32_t begin, end;
+};
+
+/* The block's part of the rows. */
 template <class B>
 static __device__ __forceinline__ void attend(const gpu_attention &a, const tile_task &t,
-                                              const gpu_column &col, uint32_t begin, uint32_t end,
+                                              const gpu_column &col, const tile_rows &rows,
                                               tile_shared<B> &shared, tile_state<B> &s) {
     typedef tile_shape<B> shape;
+    const uint32_t begin = rows.begin, end = rows.end;
     const uint32_t tiles = (end - begin + shape::keys - 1) / shape::keys;
     const uint32_t part = (tiles + gridDim.z - 1) / gridDim.z * shape::keys;
     const uint32_t from = begin + blockIdx.z * part;
     const uint32_t to = end - begin < (blockIdx.z + 1) * part ? end : from + part;
     if (from >= end) return;
-    const tile_source k = source_of<typename B::K>(col, a.kv.k_offset, a.kv.k_row, a.kv.type_k,
+    const tile_source k = source_of<typename B::K>(col, rows.offset, a.kv.k_row, a.kv.type_k,
                                                    t.kv_head, a.kv.head_dim);
     if constexpr (B::latent) {
         attend_latent<B>(a, k, from, to, shared, s);
@@ -779,23 +787,28 @@ template <class B> static __device__ __forceinline__ void run_block(const gpu_at
     }
     load_queries<B>(a, t, shared, s);
     const gpu_column *cols = a.cols + t.first_col;
-    for (int c0 = 0, c1; c0 < t.n_cols; c0 = c1) { /* columns of one session */
-        uint32_t begin = attn_first_seen(a, (uint32_t)cols[c0].pos), end = 0;
+    const bool compressed = B::latent && a.ratio > 0;
+    bool keys = compressed;                /* first the compressed keys, then the window */
+    for (int c0 = 0, c1; c0 < t.n_cols;) { /* columns of one session */
+        tile_rows rows = {keys ? a.compressed : a.kv.k_offset, UINT32_MAX, 0};
         for (c1 = c0; c1 < t.n_cols && cols[c1].kv == cols[c0].kv; c1++) {
             const uint32_t pos = (uint32_t)cols[c1].pos, first = attn_first_seen(a, pos);
-            begin = first < begin ? first : begin;
-            end = pos + 1 > end ? pos + 1 : end;
+            rows.begin = first < rows.begin ? first : rows.begin;
+            rows.end = pos + 1 > rows.end ? pos + 1 : rows.end;
         }
+        if (keys) rows.begin = 0, rows.end /= (uint32_t)a.ratio;
         for (int r = (int)threadIdx.x; r < B::rows; r += B::threads) {
             const int column = r / t.heads;
             const bool sees = column >= c0 && column < c1;
             const int32_t pos = sees ? cols[column].pos : -1;
-            shared.first[r] = sees ? (int32_t)attn_first_seen(a, (uint32_t)pos) : 0;
-            shared.last[r] = pos;
+            shared.first[r] = sees && !keys ? (int32_t)attn_first_seen(a, (uint32_t)pos) : 0;
+            shared.last[r] = sees && keys ? (pos + 1) / a.ratio - 1 : pos;
             if (B::slopes && a.slopes) shared.slope[r] = a.slopes[t.first_head + r % t.heads];
         }
-        attend<B>(a, t, cols[c0], begin, end, shared, s);
+        attend<B>(a, t, cols[c0], rows, shared, s);
         gpu_sync();
+        if (!keys) c0 = c1;
+        keys = compressed && !keys;
     }
     store<B>(a, t, s);
 }
