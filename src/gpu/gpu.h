@@ -34,8 +34,8 @@
 extern "C" {
 #endif
 
-/* Increase with every change of a struct here or in gpu_ops.h. */
-enum { GPU_VERSION = 25 };
+/* Increase with every change of a struct here, in gpu_data.h or gpu_ops.h. */
+enum { GPU_VERSION = 26 };
 
 typedef struct gpu_device gpu_device;
 typedef struct gpu_event gpu_event;

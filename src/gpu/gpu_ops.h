@@ -16,131 +16,14 @@
 #ifndef GPU_GPU_OPS_H
 #define GPU_GPU_OPS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "activation.h"
-#include "quant.h"
+#include "gpu_data.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* For functions that kernels also call. */
-#if defined(__CUDA__) || defined(__HIP__) /* clang; NVIDIA and AMD GPUs */
-#define GPU_BOTH static inline __attribute__((host, device))
-#else
-#define GPU_BOTH static inline
-#endif
-
 typedef struct gpu_stream gpu_stream;
-
-enum {
-    GPU_MAX_COLS = 8,     /* columns of matrix-vector operations */
-    GPU_MAX_BATCH = 8192, /* columns of other operations */
-    GPU_MAX_PRODUCTS = 4, /* products of one matvec: Q, K, V and the gate */
-    GPU_ROW_ALIGN = 16,   /* bytes: rows are read by 16-byte loads */
-    GPU_MAX_HEAD = 512,   /* largest head_dim; a multiple of 8 and of the cache's blocks */
-    GPU_MAX_ALIBI = 128,  /* with slopes: larger heads need all registers */
-    GPU_MAX_SPARSE = 256, /* of sparse attention, and of its index keys */
-    GPU_MAX_LATENT = 576, /* largest head_dim of compressed attention (MLA) */
-    GPU_MAX_TAPS = 8,     /* taps of a recurrent layer's convolution */
-    GPU_MAX_STATE = 256,  /* elements of a row of a recurrent state */
-    GPU_MAX_STREAMS = 8,  /* residual streams of a token */
-    GPU_MAX_PASTS = 32,   /* residual streams of attention over earlier residuals */
-    GPU_MAX_RANK = 8192,  /* elements of a predictor's hidden vector */
-    GPU_ATTN_TILE = 64,   /* positions of an attention tile */
-    GPU_ATTN_SPLITS = 32  /* maximum parts of a long context, which run in parallel */
-};
-
-/* ---- matrices and quantized vectors ---------------------------------------------------------- */
-
-/* A packed row: the quants of all blocks, then their scales, then zeros up to row_bytes. It has the
- * bytes of a GGUF row, but quants are aligned to 16 bytes. `pack` makes it from a GGUF row.
- * GPU_PARTS_name, next to the type's reader in cuda/gpu_formats_32.h and cuda/gpu_formats_k.h,
- * lists the parts of a row: the block fields of each, for all blocks. Float rows are packed as they
- * are in the file. */
-typedef struct gpu_mat {
-    const void *data;
-    size_t row_bytes; /* gpu_mat_row_bytes */
-    int64_t n_in, n_out;
-    quant_type type;
-    bool in_file; /* imported (gpu.h): quantized rows as in the file, row_bytes apart */
-} gpu_mat;
-
-/* All types with CPU kernels. */
-static inline bool gpu_type_supported(quant_type type) {
-    switch (type) {
-#define GPU_CASE(type, ...) case QUANT_##type:
-        QUANT_COMPUTED(GPU_CASE)
-#undef GPU_CASE
-        return true;
-    default:
-        return false;
-    }
-}
-/* Quantized weights are multiplied with int8 activations (as on the CPU: groups of 32 with a float
- * scale amax / 127); float weights with floats. */
-static inline bool gpu_type_wants_q8(quant_type type) {
-    return type != QUANT_F32 && type != QUANT_F16 && type != QUANT_BF16;
-}
-/* host_row_bytes: of the GGUF row (quant_row_bytes). */
-static inline size_t gpu_mat_row_bytes(size_t host_row_bytes) {
-    return (host_row_bytes + GPU_ROW_ALIGN - 1) / GPU_ROW_ALIGN * GPU_ROW_ALIGN;
-}
-
-/* The int8 form of a column, n a multiple of 32: int8 q[n] | float d[n/32] | int32 sum[n/16], each
- * part padded to 16 bytes. Columns are gpu_q8_bytes(n) apart. */
-GPU_BOTH size_t gpu_q8_d_offset(int64_t n) {
-    return (size_t)n;
-}
-GPU_BOTH size_t gpu_q8_sum_offset(int64_t n) {
-    return (size_t)n + ((size_t)n / 32 * 4 + 15) / 16 * 16;
-}
-GPU_BOTH size_t gpu_q8_bytes(int64_t n) {
-    return gpu_q8_sum_offset(n) + ((size_t)n / 16 * 4 + 15) / 16 * 16;
-}
-
-/* The input of a product. q8 may be NULL when the product has no quantized weights. */
-typedef struct gpu_input {
-    const float *x; /* [n_cols][ldx] */
-    int64_t ldx;
-    const void *q8; /* [n_cols] int8 form of x, made by `quantize` or a norm */
-    int32_t n_cols;
-} gpu_input;
-
-/* ---- tokens and cache ------------------------------------------------------------------------ */
-
-/* One per column, in device memory. The host uploads them before a launch, so a program does not
- * depend on the session. A session's cache holds, for every layer, keys and then values. The keys
- * of position p are at kv + n_ctx * k_offset + p * k_row, heads contiguous; k_offset is the bytes
- * per position of everything before these keys. */
-typedef struct gpu_column {
-    uint8_t *kv;   /* device */
-    int64_t n_ctx; /* capacity of the cache in positions */
-    int32_t token;
-    int32_t pos; /* position of the token, which attends to [0, pos] */
-    /* For recurrent layers. A session's columns are contiguous: its run. */
-    int32_t at, run;         /* index of the column in its run; length of the run */
-    int32_t n_before;        /* columns of the run before state_before, < run */
-    const float *state_from; /* device: state before the run; NULL: zeros */
-    float *state_to;         /* device: state after the run; may equal state_from */
-    float *state_before;     /* device: state after n_before columns; NULL: not stored */
-} gpu_column;
-
-/* Layout of a layer's keys and values in the cache of every session. */
-typedef struct gpu_kv_layout {
-    /* bytes per position before them; for F16 and F32 a multiple of GPU_ROW_ALIGN */
-    size_t k_offset, v_offset;
-    size_t k_row, v_row;            /* bytes of all heads at one position */
-    quant_type type_k, type_v;      /* types of cuda/gpu_cache.h */
-    int32_t k_hadamard, v_hadamard; /* size of the Hadamard matrix that multiplies rows, see
-                                       kv_hadamard in src/session; 0: none. MLA: both equal */
-    /* MLA: one head of up to GPU_MAX_LATENT; v_row 0: the keys are also the values */
-    int32_t n_head_kv, head_dim;
-    int32_t v_dim; /* elements of a value, at most head_dim */
-} gpu_kv_layout;
 
 /* ---- arguments, one struct per operation ----------------------------------------------------- */
 
@@ -287,21 +170,31 @@ typedef struct gpu_rope_store {
     int32_t n_rot, n_head, n_cols;
     int32_t rot_at; /* first rotated element */
     bool neox;
+    bool back; /* rotates by the negative angles */
     const gpu_column *cols;
     gpu_kv_layout kv;
 } gpu_rope_store;
 
-/* MLA: one matrix per head. y[c][h * y_stride + r] = scale * W[h * n_out / n_heads + r] . x[c][h *
- * x_stride ..]. Few columns. */
+/* One matrix per head (MLA), or per group of heads. y[c][h * y_stride + r] = scale * W[h * n_out /
+ * n_heads + r] . x[c][h * x_stride ..]. Few columns. */
 typedef struct gpu_heads {
-    gpu_mat w;      /* rows of all heads, head by head; n_in <= GPU_MAX_LATENT */
+    gpu_mat w;      /* rows of all heads, head by head */
     const float *x; /* [n_cols][ldx] */
     int64_t ldx, x_stride;
     float scale;
     int32_t n_heads, n_cols;
     float *y; /* [n_cols][ldy] */
     int64_t ldy, y_stride;
+    void *scratch; /* gpu_heads_scratch bytes */
 } gpu_heads;
+
+/* Inputs of up to GPU_MAX_LATENT elements fit the shared memory of a thread block; the int8 form of
+ * longer ones is in memory. */
+static inline size_t gpu_heads_scratch(quant_type type, int64_t n_in, int32_t n_heads,
+                                       int32_t n_cols) {
+    const bool stored = gpu_type_wants_q8(type) && n_in > GPU_MAX_LATENT;
+    return stored ? (size_t)n_heads * (size_t)n_cols * gpu_q8_bytes(n_in) : 0;
+}
 
 /* MLA: applies RoPE to the n_rot elements of each query and writes them to `out`, where attention
  * reads them; stores the cache row at pos: the rotated key, then the RMS norm of the latent vector.
@@ -321,18 +214,24 @@ typedef struct gpu_latent_store {
     float *out; /* [n_cols][ld_out]: heads of kv.head_dim; writes their first n_rot elements */
 } gpu_latent_store;
 
-/* Compressed keys: the mean of `ratio` positions' x, normed and rotated by the first position. When
- * complete it goes to row p / ratio of the cache, and the mean replaces the column's x. */
+/* Compressed keys. An element of a key is the sum of its positions' parts, weighted by the softmax
+ * of score + positions[p % ratio], or without `positions` the mean. A key has `ratio` positions,
+ * with n_parts 2 also those of the key before it. A column's x is its parts [n_parts][dim] and then
+ * their scores [n_parts][dim]; with n_parts 2 part 0 belongs to the next key. When a key is
+ * complete it replaces the column's last part, is normed, rotated by its own first position, and
+ * goes to row p / ratio of the cache. */
 typedef struct gpu_compress {
     float *x; /* [n_cols][ldx] */
     int64_t ldx;
+    const float *positions;                /* [ratio][n_parts * dim] or NULL */
     const float *norm;                     /* [dim] */
     const float *inv_freq, *inv_freq_long; /* as in gpu_rope_angles */
     int64_t long_from;
     float scale, eps;
-    int32_t ratio, dim, n_rot, rot_at, n_cols;
+    int32_t ratio, n_parts, dim, n_rot, rot_at, n_cols;
     bool neox;
-    int64_t at; /* in a state: [3][dim]: unused, positions of the incomplete key, sum of their x */
+    int64_t at; /* in a state: [n_parts][3][dim] of the incomplete key and the next one: the largest
+                   score, the sum of weights, the weighted sum; in a mean weights are 1 */
     const gpu_column *cols; /* those of a session in order */
     gpu_kv_layout kv;       /* the rows: k_offset, k_row, type_k, k_hadamard */
 } gpu_compress;
@@ -340,19 +239,21 @@ typedef struct gpu_compress {
 /* Sparse attention: a column at position p attends to `top` of its p / size + 1 blocks of
  * positions, or to all when there are fewer. kv + n_ctx * offset holds scores, float
  * [n_heads][n_blocks] per column of a session, n_blocks for n_ctx positions. A score of
- * GPU_LEFT_OUT excludes its block. With MLA size and n_heads are 1, and
- * after the scores of a column come the attended positions, ascending, int32 [n_list]. */
+ * GPU_LEFT_OUT excludes its block. With MLA n_heads is 1, size is 1 or a block is one compressed
+ * key, and after the scores of a column come the attended blocks, ascending, int32 [n_list]. */
 typedef struct gpu_sparse {
     int32_t size, top, n_heads; /* size: positions per block; 0: attend to all positions */
     int32_t n_list;             /* find_blocks with `sums`: top; 0: there are no lists */
     size_t offset;              /* a multiple of 4 */
+    bool whole; /* a block is a compressed key: a column has (p + 1) / size of them */
 } gpu_sparse;
 #define GPU_LEFT_OUT (-INFINITY)
 
 /* Selects the blocks of each head with the highest maximum of q . key over their positions; the
- * last `local` blocks are always selected. With `sums` (DSA) it selects positions for all heads: a
- * score is the sum over n_queries queries of weight * max(0, q . key). With `ratio` > 0 a key and
- * its score belong to `ratio` positions; those after the last complete key are always selected.
+ * last `local` blocks are always selected. With `sums` (DSA) it selects positions, or compressed
+ * keys, for all heads: a score is the sum over n_queries queries of weight * max(0, q . key). With
+ * `ratio` > 0 a key and its score belong to `ratio` positions; those after the last complete key
+ * are always selected.
  * Layout of the index keys: kv.k_offset, k_row, type_k, head_dim; one head. */
 typedef struct gpu_find_blocks {
     const float *q; /* [n_cols][ldq] heads of head_dim */
@@ -370,7 +271,7 @@ typedef struct gpu_find_blocks {
 } gpu_find_blocks;
 
 /* out = softmax(scale q K^T) V over positions [max(0, pos + 1 - window), pos], or (chunks) [pos /
- * window * window, pos]. */
+ * window * window, pos]; with `ratio` also over compressed keys. */
 typedef struct gpu_attention {
     const float *q; /* [n_cols][ldq] */
     int64_t ldq, ldo;
@@ -401,7 +302,11 @@ typedef struct gpu_attention {
     bool turns; /* one column, not MLA: fuses rope_store: `rope` has the query, key and value before
                    norm and RoPE; key and value are stored, unless rope.kv.n_head_kv is 0 */
     gpu_rope_store rope; /* with `turns`; q is not read and not changed */
-    gpu_sparse sparse;   /* blocks selected by find_blocks; excludes window, splits and turns */
+    gpu_sparse sparse;   /* blocks selected by find_blocks, with `ratio` the compressed keys;
+                            excludes turns, otherwise also window, and without MLA splits */
+    int32_t ratio;       /* MLA: also attends to (pos + 1) / ratio compressed keys, which are rows
+                            at kv + n_ctx * compressed; 0: there are none */
+    size_t compressed;
 } gpu_attention;
 
 /* ---- recurrent layers: they process a session's columns in order. `at`: offset of the layer's
@@ -646,14 +551,19 @@ typedef struct gpu_merge {
     float *x;
 } gpu_merge;
 
-/* Hyper-connections: with w_k = factor * sigmoid(scale * weights_k + base_k) + eps, for n_stream
+/* Hyper-connections: with w_k = factor * sigmoid(scale_0 * weights_k + base_k) + eps, for n_stream
  * contiguous vectors of n elements per column:
- *     x = sum of w_k stream_k, or with `adds` stream_k += w_k x */
+ *     x = sum of w_k stream_k, or with `adds` stream_k += w_k x
+ * With `adds` and rounds > 0 the streams are first mixed: stream_k = sum of m_jk stream_j. The
+ * matrix m is the softmax over k of scale_1 * weights + base, of the n_stream^2 numbers that
+ * follow, plus mix_eps. Then its columns are divided by their sums plus mix_eps, and `rounds` - 1
+ * times its rows and its columns. */
 typedef struct gpu_hyper {
     bool adds;
-    const float *weights;      /* [n_cols][ldw], n_stream elements each */
-    const float *base, *scale; /* [n_stream], [1] */
-    float factor, eps;
+    const float *weights;      /* [n_cols][ldw], n_stream elements each; mixing: n_stream^2 more */
+    const float *base, *scale; /* [n_stream], [1]; mixing: [n_stream + n_stream^2], [2] */
+    float factor, eps, mix_eps;
+    int32_t rounds;
     int64_t lds, ldw, ldx, n;
     int32_t n_stream, n_cols;
     float *streams, *x;
@@ -713,8 +623,10 @@ typedef struct gpu_route {
     int32_t share; /* > 0: experts come in groups of so many; the choices are the groups of the
                       best experts, weighted by the probability of the expert with the
                       group's index; slots does not apply */
-    const int32_t *slots; /* [n_expert] index to write in `choices`; NULL: the expert's index */
-    int32_t *uses;        /* [n_expert] += number of times each was chosen; or NULL */
+    const int32_t *by_token; /* [n_vocab][n_used] the experts of each token; NULL: the best */
+    const gpu_column *cols;  /* with by_token */
+    const int32_t *slots;    /* [n_expert] index to write in `choices`; NULL: the expert's index */
+    int32_t *uses;           /* [n_expert] += number of times each was chosen; or NULL */
     uint32_t *choices;
     const gpu_send *send; /* few columns: sends the choices; NULL: no message */
 } gpu_route;

@@ -16,18 +16,21 @@ static bool fits(gpu_op op, const gpu_shape *s) {
     switch (op) {
     case GPU_OP_ROPE_STORE:
         if (s->latent) return is_head(s->index_dim, GPU_MAX_HEAD); /* the index of MLA */
+        if (s->joint && !is_head(s->index_dim, GPU_MAX_HEAD)) return false;
         return is_head(s->head_dim, GPU_MAX_HEAD) && is_head(s->v_dim, GPU_MAX_HEAD);
     case GPU_OP_HEADS:
+        if (s->joint) return true;
+        return is_head(s->head_dim, GPU_MAX_LATENT);
     case GPU_OP_LATENT_STORE:
         return is_head(s->head_dim, GPU_MAX_LATENT);
     case GPU_OP_ATTENTION:
-        return is_head(s->head_dim, s->latent          ? GPU_MAX_LATENT
-                                    : s->index_dim > 0 ? GPU_MAX_SPARSE
-                                    : s->alibi         ? GPU_MAX_ALIBI
-                                                       : GPU_MAX_HEAD) &&
+        return is_head(s->head_dim, s->latent || s->joint ? GPU_MAX_LATENT
+                                    : s->index_dim > 0    ? GPU_MAX_SPARSE
+                                    : s->alibi            ? GPU_MAX_ALIBI
+                                                          : GPU_MAX_HEAD) &&
                s->v_dim % HEAD_UNIT == 0;
     case GPU_OP_COMPRESS:
-        return is_head(s->index_dim, GPU_MAX_HEAD);
+        return is_head(s->index_dim, GPU_MAX_HEAD) && is_head(s->head_dim, GPU_MAX_HEAD);
     case GPU_OP_FIND_BLOCKS:
         return is_head(s->index_dim, GPU_MAX_SPARSE);
     case GPU_OP_CONV:

@@ -12,6 +12,7 @@ extern "C" {
 typedef struct gpu_shape {
     int32_t head_dim, v_dim; /* of a cached key and value; MLA: of the cache row */
     bool latent;             /* MLA */
+    bool joint;              /* compressed keys; the keys are also the values */
     bool alibi;              /* attention with slopes */
     int32_t index_dim;       /* sparse attention: elements of an index query */
     int32_t n_taps, n_state; /* recurrent layers */

@@ -64,6 +64,7 @@ static void need_matrix(check *c, tensor_role role, quant_type type) {
         return;
     case ROLE_ATTN_K_B:
     case ROLE_ATTN_V_B:
+    case ROLE_ATTN_OUT_A:
         need_typed(c, GPU_OP_HEADS, type);
         need_typed(c, GPU_OP_MATMUL, type);
         return;
@@ -102,10 +103,11 @@ static void need_attention(check *c, const model *m, const model_layer *l) {
     if (m->hp.n_rot > 0) need(c, GPU_OP_ROPE_ANGLES);
     need(c, m->hp.n_latent > 0 ? GPU_OP_LATENT_STORE : GPU_OP_ROPE_STORE);
     if (m->hp.n_latent > 0 && l->t[ROLE_ATTN_GATE].data) need(c, GPU_OP_GATE);
-    if (l->t[ROLE_INDEX_Q].data && m->hp.index_ratio > 0) need(c, GPU_OP_COMPRESS);
+    if (l->hp.ratio > 0) need(c, GPU_OP_COMPRESS);
     if (l->t[ROLE_INDEX_Q].data) need(c, GPU_OP_ROPE_STORE);
     if (l->t[ROLE_INDEX_Q].data) need(c, GPU_OP_FIND_BLOCKS);
     need(c, GPU_OP_ATTENTION);
+    if (m->hp.joint_kv && c->lack.op == GPU_OP_ATTENTION) c->lack.feature = "compressed keys";
 }
 
 static void need_recurrent(check *c, const model_layer *l) {
@@ -193,6 +195,7 @@ static void need_head(check *c, const model *m) {
 static gpu_shape shape_of(const model *m, int layer) {
     const model_hparams *hp = &m->hp;
     gpu_shape s = {.latent = hp->n_latent > 0,
+                   .joint = hp->joint_kv,
                    .n_taps = hp->n_taps,
                    .n_state = hp->n_state,
                    .n_embd = hp->n_embd,
@@ -224,9 +227,6 @@ bool plan_is_supported(const model *m, int layer, pi_mode mode, plan_layer_part 
     else if (part == PLAN_PART_PRIMARY && m->layers[layer].hp.ngrams)
         c.lack = (plan_lack){
             .op = GPU_OP_ADD, .type = GPU_NO_TYPE, .feature = "embeddings of n-grams"};
-    else if (part == PLAN_PART_PRIMARY && m->hp.joint_kv)
-        c.lack = (plan_lack){
-            .op = GPU_OP_ATTENTION, .type = GPU_NO_TYPE, .feature = "compressed keys"};
     else if (part == PLAN_PART_PRIMARY && m->layers[layer].hp.mixers & MIXER_WKV)
         c.lack = (plan_lack){.op = GPU_OP_RECUR, .type = GPU_NO_TYPE, .feature = "RWKV's mixers"};
     else if (part == PLAN_PART_NEURONS && m->arch->xielu)

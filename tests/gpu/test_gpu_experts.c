@@ -72,6 +72,65 @@ static expected expect_choice(const gpu_route *a, const double *score, const dou
     return out;
 }
 
+enum { N_VOCAB = 11 };
+
+/* The experts of a token in a table. */
+static int32_t expert_of(const gpu_route *a, int32_t token, int k) {
+    return (token * 5 + k * (token % 3 + 1)) % a->n_expert;
+}
+
+/* Experts by a table of tokens, weighted by their probabilities. */
+static void check_table(gpu_route a, bool sorted) {
+    float *scores = case_random((int64_t)a.n_cols * a.n_expert, 1.5f);
+    int32_t perm[MAX_EXPERT], place[MAX_EXPERT], table[N_VOCAB * MAX_USED];
+    gpu_column *cols = case_host((size_t)a.n_cols * sizeof *cols);
+    for (int i = 0; i < a.n_expert; i++) perm[i] = sorted ? (i * 9 + 3) % a.n_expert : i;
+    for (int i = 0; i < a.n_expert; i++) place[perm[i]] = i;
+    for (int i = 0; i < N_VOCAB * a.n_used; i++)
+        table[i] = expert_of(&a, i / a.n_used, i % a.n_used);
+    for (int c = 0; c < a.n_cols; c++) cols[c].token = (c * 7 + 2) % N_VOCAB;
+    size_t n_words = (size_t)(a.n_cols * a.n_used * GPU_CHOICE_WORDS);
+    a.scores = case_upload(scores, (size_t)(a.n_cols * a.n_expert) * sizeof *scores);
+    a.perm = sorted ? case_upload(perm, (size_t)a.n_expert * sizeof *perm) : NULL;
+    a.by_token = case_upload(table, sizeof table);
+    a.cols = case_upload(cols, (size_t)a.n_cols * sizeof *cols);
+    a.lds = a.n_expert;
+    a.choices = case_alloc(n_words * sizeof *a.choices);
+    OPS->route(the_case.stream, &a);
+    uint32_t *got = case_host(n_words * sizeof *got);
+    case_download(got, a.choices, n_words * sizeof *got);
+    for (int c = 0; c < a.n_cols; c++) {
+        double score[MAX_EXPERT], sum = 0;
+        for (int i = 0; i < a.n_expert; i++) score[perm[i]] = (double)scores[c * a.n_expert + i];
+        for (int k = 0; k < a.n_used; k++)
+            sum += probability(&a, score, expert_of(&a, cols[c].token, k));
+        for (int k = 0; k < a.n_used; k++) {
+            const uint32_t *choice = got + (c * a.n_used + k) * GPU_CHOICE_WORDS;
+            const int32_t expert = expert_of(&a, cols[c].token, k);
+            double want = probability(&a, score, expert) * (double)a.scale / (a.norm ? sum : 1);
+            float weight;
+            memcpy(&weight, &choice[1], sizeof weight);
+            assert_int_equal(choice[0], place[expert]);
+            case_near((double)weight, want, 1, 1e-5, "weight", c);
+        }
+    }
+}
+
+static void test_route_table(void **state) {
+    (void)state;
+    if (!the_case.b->ops.compress) skip(); /* only layers with compressed keys need it */
+    for (int i = 0; i < COUNTS; i++) {
+        case_teardown(NULL);
+        const gpu_route a = {.n_expert = 28,
+                             .n_used = 1 + i % 3,
+                             .n_cols = column_counts[i],
+                             .gating = i % 2 ? GPU_GATING_SIGMOID : GPU_GATING_SQRT_SOFTPLUS,
+                             .norm = i % 2 == 0,
+                             .scale = 1.5f};
+        check_table(a, i % 2);
+    }
+}
+
 static void check_route(gpu_route a, bool sorted, bool biased, bool ties) {
     float *scores = case_random((int64_t)a.n_cols * a.n_expert, 1.5f);
     float *bias = case_random(a.n_expert, biased ? 0.3f : 0);
@@ -776,9 +835,9 @@ static void test_sum(void **state) {
     }
 }
 
-static const struct CMUnitTest tests[] = {CASE_TEST(test_route),       CASE_TEST(test_matvec),
-                                          CASE_TEST(test_in),          CASE_TEST(test_down),
-                                          CASE_TEST(test_down_most),   CASE_TEST(test_sum),
-                                          CASE_TEST(test_tiles_alone), CASE_TEST(test_tiles_list),
-                                          CASE_TEST(test_tiles),       CASE_TEST(test_tiles_in)};
+static const struct CMUnitTest tests[] = {
+    CASE_TEST(test_route), CASE_TEST(test_route_table), CASE_TEST(test_matvec),
+    CASE_TEST(test_in),    CASE_TEST(test_down),        CASE_TEST(test_down_most),
+    CASE_TEST(test_sum),   CASE_TEST(test_tiles_alone), CASE_TEST(test_tiles_list),
+    CASE_TEST(test_tiles), CASE_TEST(test_tiles_in)};
 CASE_MAIN(tests)

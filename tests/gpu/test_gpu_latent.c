@@ -1,5 +1,6 @@
 /* test_gpu_latent.c: compressed attention (MLA) on a device, compared with formulas in double: the
- * matrices of heads, the cached row, attention over rows that all heads share. */
+ * matrices of heads, the cached row, attention over rows that all heads share: all of them, a
+ * window, compressed keys, or those of a list. */
 #include <stdlib.h>
 
 #include "gpu_case.h"
@@ -21,6 +22,8 @@ static void see(quant_type type, const float *x, int64_t n, double *out) {
     }
 }
 
+enum { LONGEST_INPUT = 1024 };
+
 static void check_heads(quant_type type, int64_t rows, int64_t n_in, int n_heads, int n_cols) {
     const int64_t before_in = 8, in_stride = n_in + 4, ldx = before_in + n_heads * in_stride;
     const int64_t y_stride = rows + 3, ldy = n_heads * y_stride + 5;
@@ -28,7 +31,8 @@ static void check_heads(quant_type type, int64_t rows, int64_t n_in, int n_heads
     case_mat w = case_weights(type, n_heads * rows, n_in);
     float *x = case_random(ldx * n_cols, 1), *y = case_random(ldy * n_cols, 1);
     float *got = case_host((size_t)(ldy * n_cols) * 4);
-    double seen[GPU_MAX_LATENT];
+    double seen[LONGEST_INPUT];
+    const size_t scratch = gpu_heads_scratch(type, n_in, n_heads, n_cols);
     const gpu_heads a = {.w = w.mat,
                          .x = (float *)case_upload(x, (size_t)(ldx * n_cols) * 4) + before_in,
                          .ldx = ldx,
@@ -38,7 +42,8 @@ static void check_heads(quant_type type, int64_t rows, int64_t n_in, int n_heads
                          .n_cols = n_cols,
                          .y = case_upload(y, (size_t)(ldy * n_cols) * 4),
                          .ldy = ldy,
-                         .y_stride = y_stride};
+                         .y_stride = y_stride,
+                         .scratch = scratch > 0 ? case_alloc(scratch) : NULL};
     OPS->heads(the_case.stream, &a);
     case_download(got, a.y, (size_t)(ldy * n_cols) * 4);
     for (int c = 0; c < n_cols; c++) {
@@ -71,6 +76,19 @@ static void test_heads(void **state) {
     check_heads(QUANT_Q8_0, 9, GPU_MAX_LATENT, 2, 5);
 }
 
+/* Groups of heads, whose inputs do not fit the shared memory of a thread block. */
+static void test_groups(void **state) {
+    (void)state;
+    if (!OPS->compress) skip(); /* only layers with compressed keys need it */
+    for (int i = 0; i < case_n_types; i += 3) {
+        int64_t n_in = case_width(case_types[i], i % 2 ? 640 : LONGEST_INPUT);
+        check_heads(case_types[i], 9 + i % 3, n_in, 1 + i % 6, 1 + i % GPU_MAX_COLS);
+    }
+    check_heads(QUANT_Q8_0, 8, LONGEST_INPUT, 9, 3);
+    check_heads(QUANT_F32, 8, 580, 5, GPU_MAX_COLS);
+    check_heads(QUANT_F16, 8, LONGEST_INPUT, 4, 1);
+}
+
 /* ---- caches ---------------------------------------------------------------------------------- */
 
 static size_t row_bytes(quant_type type, int dim) {
@@ -79,13 +97,17 @@ static size_t row_bytes(quant_type type, int dim) {
     return n;
 }
 
-/* The second of two layers; one session per column. */
+/* The second of two layers; one session per column. Compressed keys follow the keys, then scores
+ * and lists of sparse attention. */
 typedef struct caches {
     gpu_kv_layout kv;
+    size_t compressed, lists; /* bytes per position before them */
     gpu_column cols[COLS], *device_cols;
     uint8_t *bytes[COLS]; /* host copies */
     size_t n_bytes[COLS];
 } caches;
+
+enum { MOST = 48 /* columns of a session */, LISTS_BYTES = MOST * 2 * N_CTX * 4 };
 
 static caches make_caches(quant_type type, int dim, const int32_t pos[COLS]) {
     size_t row = row_bytes(type, dim),
@@ -99,11 +121,13 @@ static caches make_caches(quant_type type, int dim, const int32_t pos[COLS]) {
                        .v_hadamard = spread,
                        .n_head_kv = 1,
                        .head_dim = dim,
-                       .v_dim = dim}};
+                       .v_dim = dim},
+                .compressed = 2 * step,
+                .lists = (3 * step + 3) / 4 * 4};
     for (int c = 0; c < COLS; c++) {
         s.cols[c].n_ctx = N_CTX - 16 * c;
         s.cols[c].pos = pos[c];
-        s.n_bytes[c] = (size_t)s.cols[c].n_ctx * 2 * step;
+        s.n_bytes[c] = (size_t)s.cols[c].n_ctx * s.lists + LISTS_BYTES;
         s.bytes[c] = case_host(s.n_bytes[c]);
         s.cols[c].kv = case_alloc(s.n_bytes[c]);
     }
@@ -111,12 +135,17 @@ static caches make_caches(quant_type type, int dim, const int32_t pos[COLS]) {
     return s;
 }
 
+/* A row of the keys (offset kv.k_offset) or of the compressed keys. */
+static uint8_t *row_at(const caches *s, int c, size_t offset, int64_t row) {
+    return s->bytes[c] + (size_t)s->cols[c].n_ctx * offset + (size_t)row * s->kv.k_row;
+}
+
+static void read_at(const caches *s, const uint8_t *row, float out[GPU_MAX_LATENT]) {
+    quant_find((uint32_t)s->kv.type_k)->dequantize(row, out, s->kv.head_dim);
+}
+
 static void read_row(const caches *s, int c, int64_t pos, float out[GPU_MAX_LATENT]) {
-    const gpu_kv_layout *kv = &s->kv;
-    quant_find((uint32_t)kv->type_k)
-        ->dequantize(s->bytes[c] + (size_t)s->cols[c].n_ctx * kv->k_offset +
-                         (size_t)pos * kv->k_row,
-                     out, kv->head_dim);
+    read_at(s, row_at(s, c, s->kv.k_offset, pos), out);
 }
 
 /* ---- the cached row -------------------------------------------------------------------------- */
@@ -213,6 +242,45 @@ static void test_store(void **state) {
     check_store(QUANT_BF16, 96, 32, true, true);
 }
 
+/* Heads of attention's result, rotated back. */
+static void test_back(void **state) {
+    (void)state;
+    enum { HEADS = 3, DIM = 40, ROT = 16, LD = HEADS * DIM + 4 };
+    static const int32_t pos[COLS] = {0, 17, 350};
+    if (!OPS->compress) skip(); /* only layers with compressed keys need it */
+    for (int neox = 0; neox < 2; neox++) {
+        case_teardown(NULL);
+        float *x = case_random(COLS * LD, 1), *got = case_host((size_t)(COLS * LD) * 4);
+        float freq[ROT / 2], cs[COLS][ROT];
+        for (int i = 0; i < ROT / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / ROT);
+        for (int i = 0; i < COLS * ROT; i++) {
+            const double angle = pos[i / ROT] * (double)freq[i % ROT / 2];
+            cs[i / ROT][i % ROT] = (float)(i % 2 ? sin(angle) : cos(angle));
+        }
+        const gpu_rope_store a = {.q = case_upload(x, (size_t)(COLS * LD) * 4),
+                                  .ldq = LD,
+                                  .q_stride = DIM,
+                                  .cs = case_upload(cs, sizeof cs),
+                                  .n_rot = ROT,
+                                  .n_head = HEADS,
+                                  .n_cols = COLS,
+                                  .rot_at = DIM - ROT,
+                                  .neox = neox,
+                                  .back = true,
+                                  .kv = {.head_dim = DIM}};
+        OPS->rope_store(the_case.stream, &a);
+        case_download(got, a.q, (size_t)(COLS * LD) * 4);
+        for (int c = 0; c < COLS; c++) {
+            double want[LD];
+            for (int i = 0; i < LD; i++) want[i] = (double)x[c * LD + i];
+            for (int h = 0; h < HEADS; h++)
+                rotate(want + h * DIM + DIM - ROT, ROT, neox, -pos[c], freq);
+            for (int i = 0; i < LD; i++)
+                case_near((double)got[c * LD + i], want[i], fabs(want[i]) + 1, 1e-5, "back", i);
+        }
+    }
+}
+
 /* ---- attention ------------------------------------------------------------------------------- */
 
 typedef struct attention_case {
@@ -220,18 +288,57 @@ typedef struct attention_case {
     int dim, n_head, n_splits, window;
     float softcap;
     bool forms; /* sinks, and ascending scores */
+    int ratio;  /* of compressed keys; 0: there are none */
+    int top;    /* positions or compressed keys of a list; 0: all */
 } attention_case;
 
-static void fill_caches(caches *s) {
+/* Positions, or compressed keys, among which `top` are listed. */
+static int64_t n_blocks(const attention_case *t, int64_t pos) {
+    return t->ratio > 0 ? (pos + 1) / t->ratio : pos + 1;
+}
+
+static gpu_sparse sparse_of(const caches *s, const attention_case *t) {
+    if (t->top == 0) return (gpu_sparse){0};
+    return (gpu_sparse){.size = t->ratio > 0 ? t->ratio : 1,
+                        .top = t->top,
+                        .n_heads = 1,
+                        .n_list = t->top,
+                        .offset = s->lists,
+                        .whole = t->ratio > 0};
+}
+
+/* The i-th entry of the list of the session's column `at`, of n blocks. */
+static int32_t listed(const attention_case *t, int at, int64_t n, int64_t i) {
+    return (int32_t)((i * n + at % 2) / t->top);
+}
+
+/* Writes the lists of a session's n_cols columns, which end at its position. */
+static void list_blocks(const caches *s, const attention_case *t, int c, int n_cols) {
+    const int64_t size = t->ratio > 0 ? t->ratio : 1;
+    const int64_t per_column = (s->cols[c].n_ctx + size - 1) / size + t->top;
+    int32_t *lists = (int32_t *)(void *)(s->bytes[c] + (size_t)s->cols[c].n_ctx * s->lists);
+    for (int at = 0; at < n_cols && t->top > 0; at++) {
+        const int64_t n = n_blocks(t, s->cols[c].pos + 1 - n_cols + at);
+        for (int64_t i = 0; i < t->top && n > t->top; i++)
+            lists[(at + 1) * per_column - t->top + i] = listed(t, at, n, i);
+    }
+}
+
+static void fill_rows(caches *s, int c, size_t offset, int64_t n) {
+    for (int64_t p = 0; p < n; p++) {
+        float x[GPU_MAX_LATENT];
+        for (int i = 0; i < s->kv.head_dim; i++) x[i] = rng_normal(&the_case.r);
+        quant_find((uint32_t)s->kv.type_k)
+            ->quantize(x, row_at(s, c, offset, p), s->kv.head_dim, NULL);
+    }
+}
+
+static void fill_caches(caches *s, const attention_case *t, const int n_cols[COLS]) {
     for (int c = 0; c < COLS; c++) {
         memset(s->bytes[c], 0xff, s->n_bytes[c]); /* NaN where nothing is stored */
-        for (int64_t p = 0; p <= s->cols[c].pos; p++) {
-            float x[GPU_MAX_LATENT];
-            uint8_t *to = s->bytes[c] + (size_t)s->cols[c].n_ctx * s->kv.k_offset +
-                          (size_t)p * s->kv.k_row;
-            for (int i = 0; i < s->kv.head_dim; i++) x[i] = rng_normal(&the_case.r);
-            quant_find((uint32_t)s->kv.type_k)->quantize(x, to, s->kv.head_dim, NULL);
-        }
+        fill_rows(s, c, s->kv.k_offset, s->cols[c].pos + 1);
+        if (t->ratio > 0) fill_rows(s, c, s->compressed, n_blocks(t, s->cols[c].pos));
+        list_blocks(s, t, c, n_cols[c]);
         the_case.b->upload(the_case.stream, s->cols[c].kv, s->bytes[c], s->n_bytes[c]);
     }
     case_sync();
@@ -239,18 +346,29 @@ static void fill_caches(caches *s) {
 
 enum { TEMPERATURE_LENGTH = 50 };
 
-/* One head: softmax over the visible positions, whose rows are keys and values. */
+/* One head: softmax over the visible rows, which are keys and values: of positions, and of
+ * compressed keys. */
 static void attend(const caches *s, const attention_case *t, int c, const float *q,
                    const float *sink, double *out) {
-    static double p[N_CTX];
+    static double p[2 * N_CTX];
     static float row[GPU_MAX_LATENT];
+    static const uint8_t *rows[2 * N_CTX];
     int64_t end = s->cols[c].pos + 1, begin = t->window && end > t->window ? end - t->window : 0;
+    int64_t n = n_blocks(t, end - 1), n_rows = 0;
+    const bool lists = t->top > 0 && n > t->top;
+    const size_t offset = t->ratio > 0 ? s->compressed : s->kv.k_offset;
+    for (int64_t i = 0; i < t->top && lists; i++)
+        rows[n_rows++] = row_at(s, c, offset, listed(t, s->cols[c].at, n, i));
+    for (int64_t i = 0; i < n && t->ratio > 0 && !lists; i++)
+        rows[n_rows++] = row_at(s, c, offset, i);
+    for (int64_t i = begin; i < end && (t->ratio > 0 || !lists); i++)
+        rows[n_rows++] = row_at(s, c, s->kv.k_offset, i);
     double query[GPU_MAX_LATENT], scale = 0.2, top = sink ? (double)*sink : -INFINITY, sum = 0;
     if (t->forms) scale *= 1 + 0.4 * log(1 + s->cols[c].pos / TEMPERATURE_LENGTH);
     for (int i = 0; i < t->dim; i++) query[i] = (double)q[i];
     case_spread(query, t->dim, s->kv.k_hadamard);
-    for (int64_t j = begin; j < end; j++) {
-        read_row(s, c, j, row);
+    for (int64_t j = 0; j < n_rows; j++) {
+        read_at(s, rows[j], row);
         p[j] = 0;
         for (int i = 0; i < t->dim; i++) p[j] += scale * query[i] * (double)row[i];
         if (t->softcap > 0) p[j] = (double)t->softcap * tanh(p[j] / (double)t->softcap);
@@ -258,8 +376,8 @@ static void attend(const caches *s, const attention_case *t, int c, const float 
     }
     if (sink) sum = exp((double)*sink - top);
     memset(out, 0, (size_t)t->dim * sizeof *out);
-    for (int64_t j = begin; j < end; j++) {
-        read_row(s, c, j, row);
+    for (int64_t j = 0; j < n_rows; j++) {
+        read_at(s, rows[j], row);
         sum += exp(p[j] - top);
         for (int i = 0; i < t->dim; i++) out[i] += exp(p[j] - top) * (double)row[i];
     }
@@ -271,7 +389,7 @@ static void check_attention(attention_case t, const int32_t pos[COLS]) {
     const int n = t.n_head * t.dim, ldq = n + 8, ldo = n + 4;
     case_teardown(NULL);
     caches s = make_caches(t.type, t.dim, pos);
-    fill_caches(&s);
+    fill_caches(&s, &t, (const int[COLS]){1, 1, 1});
     float *sinks = case_random(t.n_head, 2), *q = case_random(COLS * ldq, 1);
     float *got = case_host((size_t)(COLS * ldo) * 4);
     size_t partial = gpu_attention_partial(COLS, t.n_head, t.n_splits, t.dim) * 4;
@@ -290,7 +408,10 @@ static void check_attention(attention_case t, const int32_t pos[COLS]) {
                              .temperature_length = TEMPERATURE_LENGTH,
                              .sinks = t.forms ? case_upload(sinks, (size_t)t.n_head * 4) : NULL,
                              .partial = t.n_splits > 1 ? case_alloc(partial) : NULL,
-                             .out = case_alloc((size_t)(COLS * ldo) * 4)};
+                             .out = case_alloc((size_t)(COLS * ldo) * 4),
+                             .sparse = sparse_of(&s, &t),
+                             .ratio = t.ratio,
+                             .compressed = s.compressed};
     OPS->attention(the_case.stream, &a);
     case_download(got, a.out, (size_t)(COLS * ldo) * 4);
     for (int c = 0; c < COLS; c++) {
@@ -307,35 +428,52 @@ static void check_attention(attention_case t, const int32_t pos[COLS]) {
 static void test_attention(void **state) {
     (void)state;
     static const int32_t lengths[][COLS] = {{0, 1, 63}, {64, 65, 300}, {7, 8, 129}};
-    check_attention((attention_case){QUANT_F16, GPU_MAX_LATENT, 16, 1, 0, 0, false}, lengths[0]);
-    check_attention((attention_case){QUANT_F32, GPU_MAX_LATENT, 17, 4, 0, 0, true}, lengths[1]);
-    check_attention((attention_case){QUANT_Q8_0, 320, 3, 2, 0, 5, false}, lengths[2]);
-    check_attention((attention_case){QUANT_F16, 72, 33, 32, 40, 0, true}, lengths[1]);
-    check_attention((attention_case){QUANT_Q4_0, GPU_MAX_LATENT, 18, 1, 0, 0, false}, lengths[0]);
-    check_attention((attention_case){QUANT_Q5_1, 288, 5, 3, 40, 0, true}, lengths[1]);
-    check_attention((attention_case){QUANT_IQ4_NL, 96, 3, 2, 0, 5, false}, lengths[2]);
-    check_attention((attention_case){QUANT_BF16, 72, 9, 2, 0, 0, false}, lengths[2]);
-    check_attention((attention_case){QUANT_F32, 8, 1, 1, 20, 0, false}, lengths[2]);
+    check_attention((attention_case){QUANT_F16, GPU_MAX_LATENT, 16, 1, 0, 0, false, 0, 0},
+                    lengths[0]);
+    check_attention((attention_case){QUANT_F32, GPU_MAX_LATENT, 17, 4, 0, 0, true, 0, 0},
+                    lengths[1]);
+    check_attention((attention_case){QUANT_Q8_0, 320, 3, 2, 0, 5, false, 0, 0}, lengths[2]);
+    check_attention((attention_case){QUANT_F16, 72, 33, 32, 40, 0, true, 0, 0}, lengths[1]);
+    check_attention((attention_case){QUANT_Q4_0, GPU_MAX_LATENT, 18, 1, 0, 0, false, 0, 0},
+                    lengths[0]);
+    check_attention((attention_case){QUANT_Q5_1, 288, 5, 3, 40, 0, true, 0, 0}, lengths[1]);
+    check_attention((attention_case){QUANT_IQ4_NL, 96, 3, 2, 0, 5, false, 0, 0}, lengths[2]);
+    check_attention((attention_case){QUANT_BF16, 72, 9, 2, 0, 0, false, 0, 0}, lengths[2]);
+    check_attention((attention_case){QUANT_F32, 8, 1, 1, 20, 0, false, 0, 0}, lengths[2]);
+}
+
+/* Compressed keys and a window, with and without lists; lists of positions. */
+static void test_attention_keys(void **state) {
+    (void)state;
+    static const int32_t lengths[][COLS] = {{0, 2, 63}, {64, 127, 300}, {7, 8, 129}};
+    if (!OPS->compress) skip();
+    check_attention((attention_case){QUANT_F16, 512, 16, 1, 20, 0, true, 4, 0}, lengths[0]);
+    check_attention((attention_case){QUANT_F16, 512, 5, 4, 40, 0, true, 4, 9}, lengths[1]);
+    check_attention((attention_case){QUANT_F32, 64, 33, 3, 32, 0, true, 128, 0}, lengths[1]);
+    check_attention((attention_case){QUANT_Q8_0, 320, 3, 2, 40, 5, false, 2, 31}, lengths[2]);
+    check_attention((attention_case){QUANT_Q4_0, 96, 18, 8, 20, 0, false, 4, 16}, lengths[1]);
+    check_attention((attention_case){QUANT_BF16, 72, 4, 1, 300, 0, true, 4, 1}, lengths[2]);
+    check_attention((attention_case){QUANT_F16, GPU_MAX_LATENT, 3, 2, 0, 0, true, 0, 30},
+                    lengths[1]);
+    check_attention((attention_case){QUANT_F32, 72, 17, 1, 0, 0, false, 0, 8}, lengths[2]);
 }
 
 /* The last columns of `n_sessions` sessions that end at these positions, by tensor cores: queries,
  * rows and weights are rounded to half. */
 static void check_prompt(attention_case t, const int32_t pos[COLS], int n_sessions, int n_cols) {
-    enum { MOST = 48 };
     const int n = t.n_head * t.dim, ldq = n + 8, ldo = n + 4;
     assert_true(n_cols > GPU_MAX_COLS && n_cols <= MOST);
     case_teardown(NULL);
     caches s = make_caches(t.type, t.dim, pos);
-    fill_caches(&s);
     gpu_column cols[MOST];
-    int of[MOST];
+    int of[MOST], runs[COLS] = {0};
     for (int c = 0; c < n_cols; c++) {
         of[c] = c * n_sessions / n_cols;
-        int next = c + 1;
-        while (next < n_cols && next * n_sessions / n_cols == of[c]) next++;
         cols[c] = s.cols[of[c]];
-        cols[c].pos -= next - 1 - c;
+        cols[c].at = runs[of[c]]++;
     }
+    for (int c = 0; c < n_cols; c++) cols[c].pos -= runs[of[c]] - 1 - cols[c].at;
+    fill_caches(&s, &t, runs);
     float *sinks = case_random(t.n_head, 2), *q = case_random(n_cols * ldq, 1);
     float *got = case_host((size_t)(n_cols * ldo) * 4);
     size_t partial = gpu_attention_partial(n_cols, t.n_head, t.n_splits, t.dim) * 4;
@@ -354,12 +492,16 @@ static void check_prompt(attention_case t, const int32_t pos[COLS], int n_sessio
                              .temperature_length = TEMPERATURE_LENGTH,
                              .sinks = t.forms ? case_upload(sinks, (size_t)t.n_head * 4) : NULL,
                              .partial = t.n_splits > 1 ? case_alloc(partial) : NULL,
-                             .out = case_alloc((size_t)(n_cols * ldo) * 4)};
+                             .out = case_alloc((size_t)(n_cols * ldo) * 4),
+                             .sparse = sparse_of(&s, &t),
+                             .ratio = t.ratio,
+                             .compressed = s.compressed};
     OPS->attention(the_case.stream, &a);
     case_download(got, a.out, (size_t)(n_cols * ldo) * 4);
     double error = 0, size = 0;
     for (int c = 0; c < n_cols; c++) {
         s.cols[of[c]].pos = cols[c].pos;
+        s.cols[of[c]].at = cols[c].at;
         for (int h = 0; h < t.n_head; h++) {
             double want[GPU_MAX_LATENT];
             attend(&s, &t, of[c], q + c * ldq + h * t.dim, t.forms ? sinks + h : NULL, want);
@@ -400,10 +542,38 @@ static void test_attention_prompts(void **state) {
     }
 }
 
+/* Compressed keys and a window; lists. */
+static void test_attention_keys_prompts(void **state) {
+    (void)state;
+    static const quant_type types[] = {QUANT_F16, QUANT_Q8_0, QUANT_BF16, QUANT_Q4_0, QUANT_F32};
+    static const int heads[] = {4, 64, 3, 33}, ratios[] = {4, 128, 2};
+    static const int32_t ends[][COLS] = {{299, 129, 360}, {20, 64, 70}, {31, 127, 33}};
+    const char *every = getenv("CASE_EVERY"); /* set for other kinds of tensor cores */
+    const int step = every ? (int)strtol(every, NULL, 10) : 1;
+    if (!OPS->compress) skip();
+    for (int i = 0; i < 12; i += step) {
+        attention_case t = {.type = types[i % 5],
+                            .dim = i % 2 ? 64 : 512,
+                            .n_head = heads[i % 4],
+                            .n_splits = 1 + i % 3,
+                            .window = 32,
+                            .forms = i % 2,
+                            .ratio = ratios[i % 3],
+                            .top = i % 4 == 3 ? 11 : 0};
+        check_prompt(t, ends[i % 3], 1 + i % COLS, GPU_MAX_COLS + 1 + 3 * (i % 4));
+    }
+    check_prompt((attention_case){QUANT_F16, 512, 32, 2, 0, 0, true, 0, 40}, ends[0], 2, 11);
+    check_prompt((attention_case){QUANT_F16, 512, 64, 1, 32, 0, true, 4, 20}, ends[0], 2, 11);
+}
+
 static const struct CMUnitTest tests[] = {
     CASE_TEST(test_heads),
+    CASE_TEST(test_groups),
     CASE_TEST(test_store),
+    CASE_TEST(test_back),
     CASE_TEST(test_attention),
+    CASE_TEST(test_attention_keys),
     CASE_TEST(test_attention_prompts),
+    CASE_TEST(test_attention_keys_prompts),
 };
 CASE_MAIN(tests)

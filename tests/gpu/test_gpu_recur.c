@@ -117,7 +117,7 @@ static void test_conv(void **state) {
 
 /* ---- compressed keys ------------------------------------------------------------------------- */
 
-enum { MAX_KEY = 72, N_CTX = 64 };
+enum { MAX_KEY = 136, N_CTX = 64 };
 
 /* The key in a row of a session's cache: normed, rotated by its first position. */
 static void check_key(const gpu_compress *a, const float *norm, const float *freq,
@@ -143,41 +143,81 @@ static void check_key(const gpu_compress *a, const float *norm, const float *fre
         case_near((double)row[i], want[i], fabs(want[i]) + 1, 2e-5, "key", i);
 }
 
-/* pos: of the first column of each session. */
-static void check_compress(int dim, int n_rot, int ratio, bool neox, const int pos[SESSIONS]) {
+/* Softmax state of an element of a key; in a mean all weights are 1. */
+typedef struct key_sum {
+    double m, l, sum;
+} key_sum;
+
+static void add_part(key_sum *k, double value, double score, bool mean) {
+    const double m = mean ? k->m : fmax(k->m, score), old = mean ? 1 : exp(k->m - m);
+    *k = (key_sum){m, k->l * old + (mean ? 1 : exp(score - m)),
+                   k->sum * old + (mean ? 1 : exp(score - m)) * value};
+}
+
+/* The states of the incomplete key and of the next one. */
+static void check_keys(const states *s, const float *device, int dim, int n_parts,
+                       const key_sum sums[2][MAX_KEY]) {
+    if (!device) return;
+    float *got = case_host((size_t)(AT + s->n) * sizeof *got);
+    case_download(got, device, (size_t)(AT + s->n) * sizeof *got);
+    for (int part = 0; part < n_parts; part++) {
+        const float *m = got + AT + 3 * part * dim, *l = m + dim, *sum = l + dim;
+        for (int i = 0; i < dim; i++) {
+            const key_sum *want = &sums[part][i];
+            assert_true(isinf(want->m) ? isinf(m[i]) : fabs((double)m[i] - want->m) < 1e-5);
+            case_near((double)l[i], want->l, want->l + 1e-9, 1e-5, "weights", i);
+            case_near((double)sum[i], want->sum, 10, 1e-5, "sum", i);
+        }
+    }
+}
+
+typedef struct key_case {
+    int dim, n_rot, ratio, n_parts;
+    bool mean, neox;
+    int pos[SESSIONS]; /* of the first column of each session */
+} key_case;
+
+static void check_compress(const key_case *t) {
     case_teardown(NULL);
-    const int ld = dim + 4;
+    const int dim = t->dim, width = t->n_parts * dim, ld = 2 * width + 4;
     const size_t n_bytes = (size_t)(COLS * ld) * 4, row = (size_t)dim * sizeof(float);
-    states s = make_states((int64_t)3 * dim);
+    states s = make_states((int64_t)3 * width);
     const float *x = case_random(COLS * ld, 1), *norm = case_random(dim, 1);
-    const float *freq = case_random(n_rot / 2, 1);
+    const float *freq = case_random(t->n_rot / 2, 1), *shift = case_random(t->ratio * width, 2);
     float *got = case_host(n_bytes);
     for (int c = 0, i = 0; c < COLS; c++) {
         if (c > 0 && s.cols[c].at == 0) i++;
-        s.cols[c].pos = pos[i] + s.cols[c].at;
+        s.cols[c].pos = t->pos[i] + s.cols[c].at;
         s.cols[c].n_ctx = N_CTX;
         s.cols[c].kv = s.cols[c].at > 0 ? s.cols[c - 1].kv : case_alloc((size_t)N_CTX * 2 * row);
         float *from = s.from[i];
-        for (int k = AT + dim; s.cols[c].at == 0 && from && k < AT + 2 * dim; k++)
-            from[k] = (float)(pos[i] % ratio);
-        if (s.cols[c].at == 0 && from)
-            the_case.b->upload(the_case.stream, (void *)(uintptr_t)s.cols[c].state_from, from,
-                               (size_t)(AT + s.n) * sizeof(float));
+        if (s.cols[c].at > 0 || !from) continue;
+        for (int k = 0; k < width; k++) {
+            float *m = from + AT + 3 * dim * (k / dim) + k % dim, *l = m + dim, *sum = l + dim;
+            const bool empty = (t->pos[i] % t->ratio == 0) && k >= (t->n_parts - 1) * dim;
+            if (empty || t->mean) *m = -INFINITY;
+            *l = empty ? 0 : t->mean ? (float)(t->pos[i] % t->ratio) : fabsf(*l) + 0.5f;
+            if (empty) *sum = 0;
+        }
+        the_case.b->upload(the_case.stream, (void *)(uintptr_t)s.cols[c].state_from, from,
+                           (size_t)(AT + s.n) * sizeof(float));
     }
     case_sync();
     const gpu_compress a = {
         .x = case_upload(x, n_bytes),
         .ldx = ld,
+        .positions = t->mean ? NULL : case_upload(shift, (size_t)(t->ratio * width) * 4),
         .norm = case_upload(norm, row),
-        .inv_freq = case_upload(freq, (size_t)(n_rot / 2) * 4),
+        .inv_freq = case_upload(freq, (size_t)(t->n_rot / 2) * 4),
         .scale = 1.25f,
         .eps = 1e-6f,
-        .ratio = ratio,
+        .ratio = t->ratio,
+        .n_parts = t->n_parts,
         .dim = dim,
-        .n_rot = n_rot,
-        .rot_at = dim - n_rot,
+        .n_rot = t->n_rot,
+        .rot_at = dim - t->n_rot,
         .n_cols = COLS,
-        .neox = neox,
+        .neox = t->neox,
         .at = AT,
         .cols = case_upload(s.cols, sizeof s.cols),
         .kv = {
@@ -185,44 +225,46 @@ static void check_compress(int dim, int n_rot, int ratio, bool neox, const int p
     OPS->compress(the_case.stream, &a);
     case_download(got, a.x, n_bytes);
     for (int session = 0, c = 0; session < SESSIONS; session++) {
-        const float *from = s.from[session], *const device[] = {s.before[session], s.to[session]};
-        double n = 0, sum[MAX_KEY] = {0}, key[MAX_KEY];
-        if (from) n = (double)from[AT + dim];
-        for (int i = 0; i < dim && from; i++) sum[i] = (double)from[AT + 2 * dim + i];
-        for (int t = 0; t <= runs[session]; t++) {
-            for (int k = 0; k < 2; k++) {
-                if (!device[k] || t != (k == 0 ? kept[session] : runs[session])) continue;
-                float *state = case_host((size_t)(AT + s.n) * sizeof *state);
-                case_download(state, device[k], (size_t)(AT + s.n) * sizeof *state);
-                for (int i = 0; i < dim; i++) {
-                    assert_true((double)state[AT + dim + i] == n);
-                    case_near((double)state[AT + 2 * dim + i], sum[i], 10, 1e-5, "sum", i);
-                }
+        static key_sum sums[2][MAX_KEY];
+        const float *from = s.from[session];
+        for (int k = 0; k < 2 * dim; k++) {
+            const float *m = from ? from + AT + 3 * dim * (k / dim) + k % dim : NULL;
+            sums[k / dim][k % dim] = m && k < width ? (key_sum){(double)m[0], (double)m[dim],
+                                                                (double)m[2 * dim]}
+                                                    : (key_sum){-INFINITY, 0, 0};
+        }
+        for (int at = 0; at <= runs[session]; at++, c++) {
+            double key[MAX_KEY];
+            if (at == kept[session]) check_keys(&s, s.before[session], dim, t->n_parts, sums);
+            if (at == runs[session]) check_keys(&s, s.to[session], dim, t->n_parts, sums);
+            if (at == runs[session]) break;
+            for (int k = 0; k < width; k++) { /* the first of two parts belongs to the next key */
+                const int p = s.cols[c].pos % t->ratio * width + k;
+                add_part(&sums[t->n_parts - 1 - k / dim][k % dim], (double)x[c * ld + k],
+                         (double)x[c * ld + width + k] + (double)shift[p], t->mean);
             }
-            if (t == runs[session]) break;
-            n++;
-            for (int i = 0; i < dim; i++) sum[i] += (double)x[c * ld + i];
-            if ((s.cols[c].pos + 1) % ratio == 0) {
-                for (int i = 0; i < dim; i++) {
-                    key[i] = sum[i] / n;
-                    case_near((double)got[c * ld + i], key[i], 5, 1e-5, "mean", i);
-                    sum[i] = 0;
-                }
-                check_key(&a, norm, freq, key, &s.cols[c]);
-                n = 0;
+            if ((s.cols[c].pos + 1) % t->ratio != 0) continue;
+            for (int i = 0; i < dim; i++) {
+                key[i] = sums[0][i].sum / sums[0][i].l;
+                case_near((double)got[c * ld + width - dim + i], key[i], 5, 1e-5, "key", i);
+                sums[0][i] = sums[t->n_parts - 1][i];
+                sums[t->n_parts - 1][i] = (key_sum){-INFINITY, 0, 0};
             }
-            c++;
+            check_key(&a, norm, freq, key, &s.cols[c]);
         }
     }
 }
 
 static void test_compress(void **state) {
     (void)state;
+    static const key_case cases[] = {
+        {64, 16, 4, 1, true, false, {0, 3, 6}},  {72, 72, 3, 1, true, true, {0, 5, 10}},
+        {40, 8, 2, 1, true, true, {0, 7, 2}},    {8, 4, 1, 1, true, false, {0, 7, 2}},
+        {64, 16, 4, 2, false, true, {0, 3, 6}},  {136, 8, 2, 2, false, false, {0, 6, 3}},
+        {8, 4, 1, 2, false, true, {0, 7, 2}},    {72, 16, 3, 1, false, false, {0, 5, 9}},
+        {40, 8, 16, 1, false, true, {0, 15, 29}}};
     if (!the_case.b->ops.compress) skip();
-    check_compress(64, 16, 4, false, (const int[]){0, 3, 6});
-    check_compress(72, 72, 3, true, (const int[]){0, 5, 10});
-    check_compress(40, 8, 2, true, (const int[]){0, 7, 2});
-    check_compress(8, 4, 1, false, (const int[]){0, 7, 2});
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_compress(&cases[i]);
 }
 
 /* ---- recurrence ------------------------------------------------------------------------------ */

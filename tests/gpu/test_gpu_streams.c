@@ -257,6 +257,80 @@ static void test_hyper(void **state) {
     }
 }
 
+/* The matrix [from][to] that mixes n streams: its rows are softmaxes; then its columns, its rows,
+ * its columns and so on are divided by their sums. */
+static void expect_mixing(const gpu_hyper *a, const float *numbers, const float *base, double scale,
+                          double m[MAX_STREAMS][MAX_STREAMS]) {
+    const int n = a->n_stream;
+    for (int from = 0; from < n; from++) {
+        double sum = 0;
+        for (int to = 0; to < n; to++) {
+            const int at = from * n + to;
+            sum += m[from][to] = exp((double)numbers[at] * scale + (double)base[at]);
+        }
+        for (int to = 0; to < n; to++) m[from][to] = m[from][to] / sum + (double)a->mix_eps;
+    }
+    for (int half = 0; half < 2 * a->rounds - 1; half++) {
+        for (int i = 0; i < n; i++) {
+            double sum = (double)a->mix_eps;
+            for (int j = 0; j < n; j++) sum += half % 2 ? m[i][j] : m[j][i];
+            for (int j = 0; j < n; j++) *(half % 2 ? &m[i][j] : &m[j][i]) /= sum;
+        }
+    }
+}
+
+static void check_mixing(int64_t n, int n_stream, int rounds, int n_cols) {
+    const int64_t lds = padded(n * n_stream), ld = padded(n);
+    const int n_numbers = n_stream + n_stream * n_stream;
+    const int64_t ldw = padded(n_numbers);
+    const float *streams = case_random(lds * n_cols, 1), *x = case_random(ld * n_cols, 1);
+    const float *weights = case_random(ldw * n_cols, 2), *base = case_random(n_numbers, 1);
+    const float *scale = case_random(2, 1);
+    const gpu_hyper a = {.adds = true,
+                         .weights = upload(weights, ldw * n_cols),
+                         .base = upload(base, n_numbers),
+                         .scale = upload(scale, 2),
+                         .factor = 2,
+                         .eps = 0.125f,
+                         .mix_eps = 1e-3f,
+                         .rounds = rounds,
+                         .lds = lds,
+                         .ldw = ldw,
+                         .ldx = ld,
+                         .n = n,
+                         .n_stream = n_stream,
+                         .n_cols = n_cols,
+                         .streams = upload(streams, lds * n_cols),
+                         .x = upload(x, ld * n_cols)};
+    OPS->hyper(the_case.stream, &a);
+    const float *got = download(a.streams, lds * n_cols);
+    for (int c = 0; c < n_cols; c++) {
+        const float *number = weights + c * ldw;
+        double m[MAX_STREAMS][MAX_STREAMS];
+        expect_mixing(&a, number + n_stream, base + n_stream, (double)scale[1], m);
+        for (int64_t i = 0; i < n * n_stream; i++) {
+            const int64_t k = i / n, at = i % n;
+            const double z = (double)number[k] * (double)scale[0] + (double)base[k];
+            double want = (2 / (1 + exp(-z)) + 0.125) * (double)x[c * ld + at];
+            for (int j = 0; j < n_stream; j++)
+                want += m[j][k] * (double)streams[c * lds + j * n + at];
+            case_near(got[c * lds + i], want, 10, 1e-5, "mixed stream", i);
+        }
+        for (int64_t i = n * n_stream; i < lds; i++)
+            assert_true(got[c * lds + i] == streams[c * lds + i]);
+    }
+}
+
+static void test_mixing(void **state) {
+    (void)state;
+    static const int64_t widths[] = {4, 301, 128, 516};
+    if (!the_case.b->ops.compress) skip(); /* only layers with compressed keys need it */
+    for (int i = 0; i < COUNTS; i++) {
+        case_teardown(NULL);
+        check_mixing(widths[i], i == 0 ? 4 : MAX_STREAMS - 2 * i, 1 + 7 * i, column_counts[i]);
+    }
+}
+
 static void check_hyper_mean(int64_t n, int n_stream, int n_cols) {
     const int64_t ldy = padded(n * n_stream), ldg = ldy + PAD, ldx = padded(n);
     const float *y = case_random(ldy * n_cols, 1), *gate = case_random(ldg * n_cols, 3);
@@ -349,7 +423,8 @@ static void test_past(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    CASE_TEST(test_mix),  CASE_TEST(test_merge), CASE_TEST(test_hyper), CASE_TEST(test_hyper_mean),
-    CASE_TEST(test_past), CASE_TEST(test_add),   CASE_TEST(test_top_k),
+    CASE_TEST(test_mix),    CASE_TEST(test_merge),      CASE_TEST(test_hyper),
+    CASE_TEST(test_mixing), CASE_TEST(test_hyper_mean), CASE_TEST(test_past),
+    CASE_TEST(test_add),    CASE_TEST(test_top_k),
 };
 CASE_MAIN(tests)

@@ -58,16 +58,24 @@ static pi_status alloc_experts(gpu_exec *g, pi_error *err) {
 static pi_status alloc_halves(gpu_exec *g, pi_error *err) {
     int64_t n_embd = g->model->hp.n_embd;
     int64_t longest = n_embd > GPU_EXEC_TILE_ROWS ? n_embd : GPU_EXEC_TILE_ROWS;
+    size_t groups = 0; /* inputs of heads */
     if (g->model->hp.n_expert_embd > longest) longest = g->model->hp.n_expert_embd;
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {
         const plan_step *s = &g->plan->gpu_steps[i];
         const plan_ffn *f = plan_ffn_of(s);
         for (int k = 0; k < s->n_matrices; k++)
             if (s->matrix[k].w.n_in > longest) longest = s->matrix[k].w.n_in;
+        if (s->op == OP_HEADS) {
+            const cpu_mat *w = &s->matrix[0].w;
+            const size_t n = gpu_heads_scratch(w->type, w->n_in, STEP_ARGS(s, heads)->n,
+                                               GPU_MAX_COLS);
+            if (n > groups) groups = n;
+        }
         if (s->op == OP_FFN_DOWN && f->n_ff > longest) longest = f->n_ff;
         if (s->op == OP_SELECT && f->fc2.w.n_in > longest) longest = f->fc2.w.n_in;
     }
-    return gpu_exec_alloc(g, gpu_matmul_scratch(longest, g->n_batch), "prefill matmuls", &g->halves,
+    const size_t products = gpu_matmul_scratch(longest, g->n_batch);
+    return gpu_exec_alloc(g, groups > products ? groups : products, "prefill matmuls", &g->halves,
                           err);
 }
 

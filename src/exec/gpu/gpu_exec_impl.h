@@ -26,10 +26,12 @@ typedef struct gpu_exec_step {
     const float *down_bias, *score_bias, *cut_weight, *divisors;
     const uint8_t *sign;
     const float *coefficients; /* of streams */
-    gpu_kv_layout kv;
-    const float *scales[PLAN_MAX_GROUP]; /* of experts' matrices; NULL: 1 */
+    gpu_kv_layout kv;          /* OP_COMPRESS: of index keys */
+    gpu_kv_layout compressed;
+    const float *positions[2], *key_norm[2]; /* of compressed keys and index keys */
+    const float *scales[PLAN_MAX_GROUP];     /* of experts' matrices; NULL: 1 */
     const float *select_bias;
-    const int32_t *perm;
+    const int32_t *perm, *by_token;
     const float *taps[3], *dt_bias, *decay, *skip; /* of recurrent layers */
     int64_t state_at; /* offset in floats of the layer's state in a session's state on the GPU */
 } gpu_exec_step;
@@ -356,6 +358,8 @@ void gpu_exec_matmul(gpu_exec *g, const plan_step *s, const args_matmul *args,
                      const gpu_exec_step *w, const gpu_exec_shape *p);
 void gpu_exec_rope_store(gpu_exec *g, const plan_step *s, const args_rope *args,
                          const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_rope_back(gpu_exec *g, const plan_step *s, const args_rope *args,
+                        const gpu_exec_step *w, const gpu_exec_shape *p);
 void gpu_exec_index_store(gpu_exec *g, const plan_step *s, const args_rope *args,
                           const gpu_exec_step *w, const gpu_exec_shape *p);
 void gpu_exec_compress(gpu_exec *g, const args_compress *args, const gpu_exec_step *w,

@@ -11,6 +11,8 @@ void gpu_exec_route(gpu_exec *g, const plan_step *s, const plan_experts *e, cons
     gpu_route a = {.scores = g->buf[BUF_ROUTER],
                    .select_bias = w->select_bias,
                    .perm = w->perm,
+                   .by_token = w->by_token,
+                   .cols = gpu_exec_columns(g),
                    .lds = g->plan->gpu_width[BUF_ROUTER],
                    .n_expert = e->n_scored,
                    .n_used = e->n_used,

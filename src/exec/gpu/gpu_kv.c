@@ -32,13 +32,13 @@ pi_status gpu_exec_kv_create(gpu_exec *g, int64_t n_ctx, void **out, pi_error *e
 static uint8_t *kv_rows(const gpu_exec *g, const pi_session *s, int layer, kv_part part,
                         size_t *row) {
     const bool values = part == KV_VALUES;
-    const bool here = part != KV_COMPRESSED; /* such layers are on the CPU */
-    for (int i = 0; i < g->plan->n_gpu_steps && here; i++) {
+    for (int i = 0; i < g->plan->n_gpu_steps; i++) {
         const plan_step *t = &g->plan->gpu_steps[i];
-        bool stores = part == KV_INDEX ? t->op == OP_INDEX_STORE
-                                       : t->op == OP_ROPE_STORE || t->op == OP_LATENT_STORE;
+        bool stores = part == KV_INDEX        ? t->op == OP_INDEX_STORE
+                      : part == KV_COMPRESSED ? t->op == OP_COMPRESS
+                                              : t->op == OP_ROPE_STORE || t->op == OP_LATENT_STORE;
         if (!stores || t->layer != layer) continue;
-        const gpu_kv_layout *kv = &g->steps[i].kv;
+        const gpu_kv_layout *kv = part == KV_COMPRESSED ? &g->steps[i].compressed : &g->steps[i].kv;
         *row = values ? kv->v_row : kv->k_row;
         return (uint8_t *)s->device_kv[gpu_exec_device(g)] +
                (size_t)s->kv.n_ctx * (values ? kv->v_offset : kv->k_offset);

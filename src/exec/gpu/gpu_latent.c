@@ -12,7 +12,8 @@ void gpu_exec_heads_vector(gpu_exec *g, const plan_step *s, const args_heads *ar
                          .n_cols = p->n_cols,
                          .y = g->buf[s->matrix[0].out] + args->out.first,
                          .ldy = g->plan->gpu_width[s->matrix[0].out],
-                         .y_stride = args->out.stride};
+                         .y_stride = args->out.stride,
+                         .scratch = g->halves};
     g->b->ops.heads(g->stream, &a);
 }
 

@@ -207,6 +207,7 @@ static gpu_rope_store rope_of(const gpu_exec *g, const plan_step *s, const args_
                             .n_rot = rotates ? g->model->hp.n_rots[args->set] : 0,
                             .n_head = g->model->layers[s->layer].hp.n_head,
                             .n_cols = p->n_cols,
+                            .rot_at = args->rot_at,
                             .neox = args->neox,
                             .cols = gpu_exec_columns(g),
                             .kv = w->kv};
@@ -218,12 +219,23 @@ void gpu_exec_rope_store(gpu_exec *g, const plan_step *s, const args_rope *args,
     g->b->ops.rope_store(g->stream, &a);
 }
 
+void gpu_exec_rope_back(gpu_exec *g, const plan_step *s, const args_rope *args,
+                        const gpu_exec_step *w, const gpu_exec_shape *p) {
+    gpu_rope_store a = rope_of(g, s, args, w, p);
+    a.q = g->buf[s->in];
+    a.ldq = g->plan->gpu_width[s->in];
+    a.back = true;
+    a.kv = (gpu_kv_layout){.head_dim = (int32_t)args->q_stride};
+    g->b->ops.rope_store(g->stream, &a);
+}
+
 static gpu_sparse sparse_of(const gpu_exec *g, const plan_blocks *b) {
     return (gpu_sparse){.size = b->size,
                         .top = b->top,
                         .n_heads = g->model->hp.n_index_choice,
                         .n_list = g->model->hp.index_sums ? b->top : 0,
-                        .offset = g->scores_at};
+                        .offset = g->scores_at,
+                        .whole = b->whole};
 }
 
 void gpu_exec_index_store(gpu_exec *g, const plan_step *s, const args_rope *args,
@@ -242,25 +254,31 @@ void gpu_exec_compress(gpu_exec *g, const args_compress *args, const gpu_exec_st
                        const gpu_exec_shape *p) {
     const model_hparams *hp = &g->model->hp;
     const bool global = args->set == ROPE_SET_GLOBAL;
-    const struct plan_compressed *of = &args->of[1];
-    const gpu_compress a = {.x = g->buf[BUF_COMPRESS] + of->at,
-                            .ldx = g->plan->gpu_width[BUF_COMPRESS],
-                            .norm = w->k_norm,
-                            .inv_freq = gpu_exec_frequencies(g, args->set),
-                            .inv_freq_long = global ? gpu_exec_frequencies(g, ROPE_SETS) : NULL,
-                            .long_from = hp->rope_orig_ctx,
-                            .scale = model_scales_rope(g->model, args->set) ? g->angle_scale : 1,
-                            .eps = hp->norm_eps,
-                            .ratio = args->ratio,
-                            .dim = (int32_t)of->dim,
-                            .n_rot = hp->n_rot,
-                            .rot_at = of->rot_at,
-                            .n_cols = p->n_cols,
-                            .neox = args->neox,
-                            .at = w->state_at,
-                            .cols = gpu_exec_columns(g),
-                            .kv = w->kv};
-    g->b->ops.compress(g->stream, &a);
+    for (int kind = 0; kind < 2; kind++) {
+        const struct plan_compressed *of = &args->of[kind];
+        if (of->dim == 0) continue;
+        const gpu_compress a = {.x = g->buf[BUF_COMPRESS] + of->at,
+                                .ldx = g->plan->gpu_width[BUF_COMPRESS],
+                                .positions = w->positions[kind],
+                                .norm = w->key_norm[kind],
+                                .inv_freq = gpu_exec_frequencies(g, args->set),
+                                .inv_freq_long = global ? gpu_exec_frequencies(g, ROPE_SETS) : NULL,
+                                .long_from = hp->rope_orig_ctx,
+                                .scale = model_scales_rope(g->model, args->set) ? g->angle_scale
+                                                                                : 1,
+                                .eps = hp->norm_eps,
+                                .ratio = args->ratio,
+                                .n_parts = args->n_parts,
+                                .dim = (int32_t)of->dim,
+                                .n_rot = hp->n_rot,
+                                .rot_at = of->rot_at,
+                                .n_cols = p->n_cols,
+                                .neox = args->neox,
+                                .at = w->state_at + of->state - args->of[0].state,
+                                .cols = gpu_exec_columns(g),
+                                .kv = kind == 0 ? w->compressed : w->kv};
+        g->b->ops.compress(g->stream, &a);
+    }
 }
 
 void gpu_exec_find_blocks(gpu_exec *g, const plan_blocks *blocks, const gpu_exec_step *w,
@@ -284,16 +302,18 @@ void gpu_exec_find_blocks(gpu_exec *g, const plan_blocks *blocks, const gpu_exec
 }
 
 int gpu_exec_attention_splits(const args_attention *a, int n_splits) {
-    int most = a->window > 0 ? gpu_attention_splits(a->window) : GPU_ATTN_SPLITS;
+    const int64_t window = a->window;
+    int most = window > 0 && a->ratio == 0 ? gpu_attention_splits(window) : GPU_ATTN_SPLITS;
     if (a->blocks.size > 0 && !a->latent) return 1;
-    if (a->blocks.size > 0) most = gpu_attention_splits(a->blocks.top);
+    if (a->blocks.size > 0) most = gpu_attention_splits(a->blocks.top + window);
     return n_splits < most ? n_splits : most;
 }
 
 void gpu_exec_attention(gpu_exec *g, const plan_step *s, const args_attention *args,
                         const gpu_exec_step *w, const gpu_exec_shape *p) {
     const model_hparams *hp = &g->model->hp;
-    quant_type type = g->model->layers[s->layer].t[ROLE_ATTN_Q].type;
+    const model_tensor *t = g->model->layers[s->layer].t;
+    const quant_type type = t[t[ROLE_ATTN_Q].data ? ROLE_ATTN_Q : ROLE_ATTN_Q_A].type;
     bool quantized = quant_find((uint32_t)type)->is_quantized;
     const bool sparse = args->blocks.size > 0;
     const int n_splits = gpu_exec_attention_splits(args, p->n_splits);
@@ -333,7 +353,9 @@ void gpu_exec_attention(gpu_exec *g, const plan_step *s, const args_attention *a
                              .turns = turns,
                              .rope = turns ? rope_of(g, before, STEP_ARGS(before, rope), w - 1, p)
                                            : (gpu_rope_store){0},
-                             .sparse = sparse_of(g, &args->blocks)};
+                             .sparse = sparse_of(g, &args->blocks),
+                             .ratio = args->ratio,
+                             .compressed = w->compressed.k_offset};
     g->b->ops.attention(g->stream, &a);
 }
 

@@ -45,6 +45,8 @@ void gpu_exec_hyper(gpu_exec *g, const plan_step *s, const args_hyper *args, con
                          .scale = w->norm_weight,
                          .factor = args->factor,
                          .eps = args->eps,
+                         .mix_eps = args->mix_eps,
+                         .rounds = args->rounds,
                          .lds = g->plan->gpu_width[BUF_STREAMS],
                          .ldw = g->plan->gpu_width[BUF_HYPER],
                          .ldx = g->plan->gpu_width[x],

@@ -225,9 +225,12 @@ static pi_status upload_mix(gpu_exec *g, const plan_step *s, const args_mix *a, 
 }
 
 static pi_status upload_hyper(gpu_exec *g, const args_hyper *a, gpu_exec_step *out, pi_error *err) {
-    pi_status status = gpu_exec_upload_floats(g, a->scale, 1, "a scale", &out->norm_weight, err);
+    const bool mixes = a->rounds > 0;
+    const int64_t n = g->model->hp.n_stream;
+    pi_status status = gpu_exec_upload_floats(g, a->scale, mixes ? 2 : 1, "a scale",
+                                              &out->norm_weight, err);
     if (status != PI_OK) return status;
-    return gpu_exec_upload_floats(g, a->base, g->model->hp.n_stream, "coefficients",
+    return gpu_exec_upload_floats(g, a->base, mixes ? n + n * n : n, "coefficients",
                                   &out->coefficients, err);
 }
 
@@ -333,9 +336,13 @@ static pi_status upload_route(gpu_exec *g, const plan_experts *e, gpu_exec_step 
     const char *what = "a router";
     pi_status status = gpu_exec_upload_floats(g, e->select_bias, e->n_scored, what,
                                               &out->select_bias, err);
+    if (status == PI_OK)
+        status = upload_bytes(g, e->perm, (size_t)e->n_scored * sizeof *e->perm, what,
+                              (const void **)&out->perm, err);
     if (status != PI_OK) return status;
-    return upload_bytes(g, e->perm, (size_t)e->n_scored * sizeof *e->perm, what,
-                        (const void **)&out->perm, err);
+    const size_t n = (size_t)g->model->hp.n_vocab * (size_t)e->n_used;
+    return upload_bytes(g, e->by_token, n * sizeof *e->by_token, "experts of tokens",
+                        (const void **)&out->by_token, err);
 }
 
 /* ---- attention and its cache ----------------------------------------------------------------- */
@@ -354,7 +361,8 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
     size_t n_heads = (size_t)model_kv_heads(l, s->layer);
     size_t row_k = 0, row_v = 0;
     quant_row_bytes(g->type_k, (uint64_t)l->head_dim, &row_k);
-    if (g->model->hp.n_latent == 0) quant_row_bytes(g->type_v, (uint64_t)l->v_dim, &row_v);
+    const bool joint = g->model->hp.n_latent > 0 || g->model->hp.joint_kv; /* values are the keys */
+    if (!joint) quant_row_bytes(g->type_v, (uint64_t)l->v_dim, &row_v);
     size_t k_offset = cache_offset(g->kv_per_position, g->type_k);
     size_t v_offset = cache_offset(k_offset + n_heads * row_k, g->type_v);
     *kv = (gpu_kv_layout){.k_offset = k_offset,
@@ -364,22 +372,22 @@ static void lay_out_cache(gpu_exec *g, const plan_step *s, gpu_kv_layout *kv) {
                           .type_k = g->type_k,
                           .type_v = g->type_v,
                           .k_hadamard = kv_hadamard(g->type_k, l->head_dim),
-                          .v_hadamard = g->model->hp.n_latent > 0
-                                            ? kv_hadamard(g->type_k, l->head_dim)
-                                            : kv_hadamard(g->type_v, l->v_dim),
+                          .v_hadamard = joint ? kv_hadamard(g->type_k, l->head_dim)
+                                              : kv_hadamard(g->type_v, l->v_dim),
                           .n_head_kv = (int32_t)n_heads,
                           .head_dim = l->head_dim,
                           .v_dim = l->v_dim};
     g->kv_per_position = v_offset + n_heads * row_v;
 }
 
-/* Lays out the layer's index keys, one for `per` positions. */
-static void lay_out_index(gpu_exec *g, size_t per, gpu_kv_layout *kv) {
+/* Lays out the layer's index keys, or compressed keys, of `dim` elements, one for `per`
+ * positions. */
+static void lay_out_keys(gpu_exec *g, size_t per, int64_t dim, gpu_kv_layout *kv) {
     *kv = (gpu_kv_layout){.k_offset = cache_offset(g->kv_per_position, g->type_k),
                           .type_k = g->type_k,
-                          .k_hadamard = kv_hadamard(g->type_k, g->model->hp.index_dim),
+                          .k_hadamard = kv_hadamard(g->type_k, dim),
                           .n_head_kv = 1,
-                          .head_dim = g->model->hp.index_dim};
+                          .head_dim = (int32_t)dim};
     quant_row_bytes(g->type_k, (uint64_t)kv->head_dim, &kv->k_row);
     g->kv_per_position = kv->k_offset + (kv->k_row + per - 1) / per;
 }
@@ -399,12 +407,12 @@ static void lay_out_scores(gpu_exec *g) {
     g->kv_per_position = g->scores_at + (g->scores_bytes + size - 1) / size;
 }
 
-/* The layout of the cache that a step's layer reads. */
-static gpu_kv_layout layout_of(const gpu_exec *g, const plan_step *s, plan_op stored_by) {
+/* The step that stores what a step's layer reads of the cache. */
+static const gpu_exec_step *storing(const gpu_exec *g, const plan_step *s, plan_op op) {
     int layer = g->model->layers[s->layer].hp.kv_layer;
     do s--;
-    while (s->layer != layer || s->op != stored_by);
-    return g->steps[s - g->plan->gpu_steps].kv;
+    while (s->layer != layer || s->op != op);
+    return &g->steps[s - g->plan->gpu_steps];
 }
 
 static pi_status upload_rope(gpu_exec *g, const plan_step *s, const args_rope *a,
@@ -422,11 +430,21 @@ static pi_status upload_rope(gpu_exec *g, const plan_step *s, const args_rope *a
 
 static pi_status upload_compress(gpu_exec *g, const plan_step *s, const args_compress *a,
                                  gpu_exec_step *out, pi_error *err) {
-    const struct plan_compressed *of = &a->of[1];
-    lay_out_index(g, (size_t)a->ratio, &out->kv);
+    pi_status status = PI_OK;
     out->state_at = g->n_state;
     g->n_state += model_state(&g->model->hp, &g->model->layers[s->layer].hp);
-    return gpu_exec_upload_floats(g, of->norm, of->dim, "a norm", &out->k_norm, err);
+    for (int kind = 0; kind < 2 && status == PI_OK; kind++) {
+        const struct plan_compressed *of = &a->of[kind];
+        const int64_t n_positions = a->ratio * a->n_parts * of->dim;
+        if (of->dim == 0) continue;
+        lay_out_keys(g, (size_t)a->ratio, of->dim, kind == 0 ? &out->compressed : &out->kv);
+        status = gpu_exec_upload_floats(g, of->positions, n_positions, "weights of positions",
+                                        &out->positions[kind], err);
+        if (status == PI_OK)
+            status = gpu_exec_upload_floats(g, of->norm, of->dim, "a norm", &out->key_norm[kind],
+                                            err);
+    }
+    return status;
 }
 
 /* OP_COMPRESS stores the keys of blocks. */
@@ -434,10 +452,10 @@ static pi_status upload_index(gpu_exec *g, const plan_step *s, const args_rope *
                               gpu_exec_step *out, pi_error *err) {
     int64_t n = g->model->hp.index_dim;
     if (a->no_values) {
-        out->kv = layout_of(g, s, OP_COMPRESS);
+        out->kv = storing(g, s, OP_COMPRESS)->kv;
         out->kv.n_head_kv = 0;
     } else {
-        lay_out_index(g, 1, &out->kv);
+        lay_out_keys(g, 1, n, &out->kv);
     }
     pi_status status = gpu_exec_upload_floats(g, a->q_norm, n, "a norm", &out->q_norm, err);
     if (status != PI_OK) return status;
@@ -454,14 +472,16 @@ static pi_status upload_latent_store(gpu_exec *g, const plan_step *s, const args
 }
 
 static pi_status upload_blocks(const gpu_exec *g, const plan_step *s, gpu_exec_step *out) {
-    out->kv = layout_of(g, s, OP_INDEX_STORE);
+    out->kv = storing(g, s, OP_INDEX_STORE)->kv;
     return PI_OK;
 }
 
 static pi_status upload_attention(gpu_exec *g, const plan_step *s, const args_attention *a,
                                   gpu_exec_step *out, pi_error *err) {
     const int64_t n_head = g->model->layers[s->layer].hp.n_head;
-    out->kv = layout_of(g, s, a->latent ? OP_LATENT_STORE : OP_ROPE_STORE);
+    out->kv = storing(g, s, g->model->hp.n_latent > 0 ? OP_LATENT_STORE : OP_ROPE_STORE)->kv;
+    if (a->latent && g->model->hp.joint_kv) out->kv.k_hadamard = 0; /* OP_ROPE_STORE did that */
+    if (a->ratio > 0) out->compressed = storing(g, s, OP_COMPRESS)->compressed;
     pi_status status = gpu_exec_upload_floats(g, a->sinks, n_head, "sinks", &out->sinks, err);
     if (status != PI_OK) return status;
     return gpu_exec_upload_floats(g, a->slopes, n_head, "slopes", &out->slopes, err);

@@ -38,6 +38,13 @@ static int32_t launches_ffn_down(const plan_step *s, const plan_ffn *f) {
     return whole && gpu_matmul_rounding(f->down.w.type, false, true) == GPU_ROUND_NOT ? 1 : 2;
 }
 
+/* Long inputs are quantized by a separate kernel, and matvec computes a few heads per launch. */
+static int32_t launches_heads(const plan_step *s, const args_heads *a) {
+    const cpu_mat *w = &s->matrix[0].w;
+    if (w->n_in <= GPU_MAX_LATENT) return 1;
+    return gpu_type_wants_q8(w->type) + (a->n + GPU_MAX_PRODUCTS - 1) / GPU_MAX_PRODUCTS;
+}
+
 /* Heads that share groups of int8 are quantized separately; MLA's parts of a long context are
  * merged. */
 static int32_t launches_attention(const plan *p, const plan_step *s, const args_attention *a,

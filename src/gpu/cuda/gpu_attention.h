@@ -12,21 +12,52 @@ static __device__ __forceinline__ uint32_t attn_first_seen(const gpu_attention &
     return pos >= window ? pos + 1 - window : 0;
 }
 
-/* Positions of a part: whole tiles, except in the last parts, which may be shorter or empty.
- * `first` is a valid position even when n is 0. */
+/* A part of n positions from `first` on: whole tiles, except in the last parts, which may be
+ * shorter or empty. `first` is a valid position even when n is 0. */
 struct attn_range {
     uint32_t first, n;
 };
+static __device__ __forceinline__ attn_range attn_part_of(const gpu_attention &a, attn_range all,
+                                                          uint32_t split) {
+    const uint32_t tiles = (all.n + GPU_ATTN_TILE - 1) / GPU_ATTN_TILE;
+    const uint32_t n_splits = (uint32_t)a.n_splits;
+    const uint32_t part = (tiles + n_splits - 1) / n_splits * GPU_ATTN_TILE, before = split * part;
+    attn_range r = {all.first + (before < all.n ? before : all.n - 1), 0};
+    if (before < all.n) r.n = all.n - before < part ? all.n - before : part;
+    return r;
+}
 static __device__ __forceinline__ attn_range attn_range_of(const gpu_attention &a, int32_t pos,
                                                            uint32_t split) {
     const uint32_t end = (uint32_t)pos + 1, begin = attn_first_seen(a, (uint32_t)pos);
-    const uint32_t length = end - begin, tiles = (length + GPU_ATTN_TILE - 1) / GPU_ATTN_TILE;
-    const uint32_t n_splits = (uint32_t)a.n_splits;
-    const uint32_t part = (tiles + n_splits - 1) / n_splits * GPU_ATTN_TILE, before = split * part;
-    attn_range r = {begin + (before < length ? before : length - 1), 0};
-    if (before < length) r.n = length - before < part ? length - before : part;
-    return r;
+    return attn_part_of(a, {begin, end - begin}, split);
 }
+
+/* ---- sparse attention ------------------------------------------------------------------------ */
+
+/* Blocks of positions, or compressed keys, that a column can attend to. */
+static __device__ __forceinline__ int32_t attn_blocks_seen(const gpu_sparse &s, int32_t pos) {
+    return s.whole ? (pos + 1) / s.size : pos / s.size + 1;
+}
+
+/* Whether it attends to all of them. */
+static __device__ __forceinline__ bool attn_sees_all(const gpu_sparse &s, int32_t pos) {
+    return attn_blocks_seen(s, pos) <= s.top;
+}
+
+static __device__ __forceinline__ float *attn_scores_of(const gpu_sparse &s, const gpu_column &col,
+                                                        int head) {
+    const int64_t n_blocks = (col.n_ctx + s.size - 1) / s.size;
+    float *scores = (float *)(col.kv + (size_t)col.n_ctx * s.offset);
+    return scores + ((int64_t)col.at * s.n_heads + head) * (n_blocks + s.n_list);
+}
+
+/* Only with n_list. */
+static __device__ __forceinline__ int32_t *attn_list_of(const gpu_sparse &s,
+                                                        const gpu_column &col) {
+    return (int32_t *)attn_scores_of(s, col, 0) + (col.n_ctx + s.size - 1) / s.size;
+}
+
+/* ---- scores and results ---------------------------------------------------------------------- */
 
 static __device__ __forceinline__ float attn_scale_at(const gpu_attention &a, int32_t pos) {
     if (a.temperature == 0.0f) return a.scale;

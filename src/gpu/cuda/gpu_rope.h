@@ -38,11 +38,12 @@ rope_norm_head(rope_sums &shared, float *head, const float *w, int n, bool centr
 }
 
 static __device__ __forceinline__ void rope_rotate_head(float *head, const float *cs, int n_rot,
-                                                        bool neox) {
+                                                        bool neox, bool back = false) {
     const int half = n_rot / 2;
     for (int i = rope_first(); i < half; i += ROPE_THREADS) {
         const int even = neox ? i : 2 * i, odd = neox ? i + half : 2 * i + 1;
-        const float c = cs[2 * i], s = cs[2 * i + 1], x = head[even], y = head[odd];
+        const float c = cs[2 * i], s = back ? -cs[2 * i + 1] : cs[2 * i + 1];
+        const float x = head[even], y = head[odd];
         head[even] = x * c - y * s;
         head[odd] = x * s + y * c;
     }
@@ -70,7 +71,8 @@ static __device__ __forceinline__ void rope_turn_head(const gpu_rope_store &a, r
     if (w) w += h * a.norm_stride;
     rope_clamp_head(head, a.kv.head_dim, a.clamp);
     if (norms && !a.norm_late) rope_norm_head(shared, head, w, a.kv.head_dim, centred, a.eps);
-    if (a.cs) rope_rotate_head(head + a.rot_at, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox);
+    if (a.cs)
+        rope_rotate_head(head + a.rot_at, a.cs + (int64_t)c * a.n_rot, a.n_rot, a.neox, a.back);
     if (norms && a.norm_late) rope_norm_head(shared, head, w, a.kv.head_dim, centred, a.eps);
     rope_spread(head, a.kv.head_dim, a.kv.k_hadamard);
 }

@@ -629,14 +629,14 @@ void gpu_op_attention(gpu_stream *s, const gpu_attention *a) {
     const bool sparse = a->sparse.size > 0;
     const bool turned = a->kv.v_hadamard > 0;
     if (turned) inner.gate = NULL;
-    const bool tiled = !sparse && gpu_attention_tiled(s, inner);
+    const bool tiled = (!sparse || latent) && gpu_attention_tiled(s, inner);
     const bool by_heads = a->kv.v_dim % 32 == 0 && /* a group of 32 is within one head */
                           !sparse && !turned && (!tiled || a->n_splits > 1);
     if (!by_heads) inner.q8 = NULL;
 #define CACHE(K, V) launch_types<K, V>(s, inner)
-    if (latent && !tiled)
+    if (!tiled && latent)
         gpu_attention_latent(s, inner);
-    else if (sparse)
+    else if (!tiled && sparse)
         gpu_attention_sparse(s, inner);
     else if (!tiled)
         GPU_CACHE_PAIR_SWITCH(a->kv.type_k, a->kv.type_v);

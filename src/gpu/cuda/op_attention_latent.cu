@@ -6,7 +6,8 @@
  * and keeps their queries and sums in registers, element i in lane i % 32. A block of WARPS warps
  * stores a tile of rows in shared memory, as floats, while it loads the next tile. The softmax
  * needs no other warp. Each block reads the whole cache, or the rows of the positions that
- * op_blocks.cu listed; the heads of a small model fit one block. */
+ * op_blocks.cu listed; the heads of a small model fit one block. Compressed keys (DeepSeek-V4) are
+ * rows before those of the window. */
 #include <assert.h>
 
 #include "gpu_attention.h"
@@ -68,17 +69,38 @@ static __device__ __forceinline__ int eight_of(int x) {
     return ((int)threadIdx.x + x * THREADS) % ROW_EIGHTS;
 }
 
-/* The rows of the cache and which of them a column attends to: all, or those of a list. */
+/* The rows that a column attends to: those of a list, or all, then those of the window. With
+ * compressed keys the first are compressed keys. */
 struct latent_rows {
-    const uint8_t *cache;
+    const uint8_t *first, *window;
     const int32_t *list; /* NULL: all */
-    uint32_t at;         /* first of the tile, counted from the beginning of the cache or list */
+    uint32_t n_first;    /* rows before the window's */
+    uint32_t at;         /* first of the tile, counted from the beginning of all rows */
 };
 
 static __device__ __forceinline__ const uint8_t *row_at(const gpu_attention &a,
                                                         const latent_rows &rows, int i) {
     const uint32_t at = rows.at + (uint32_t)i;
-    return rows.cache + (size_t)(rows.list ? (uint32_t)rows.list[at] : at) * a.kv.k_row;
+    if (at >= rows.n_first) return rows.window + (size_t)(at - rows.n_first) * a.kv.k_row;
+    return rows.first + (size_t)(rows.list ? (uint32_t)rows.list[at] : at) * a.kv.k_row;
+}
+
+/* The column's rows; *n is their number. */
+static __device__ __forceinline__ latent_rows rows_of(const gpu_attention &a, const gpu_column &col,
+                                                      uint32_t *n) {
+    const uint8_t *cache = (const uint8_t *)gpu_global(col.kv);
+    const bool listed = a.sparse.size > 0 && !attn_sees_all(a.sparse, col.pos);
+    const uint32_t begin = attn_first_seen(a, (uint32_t)col.pos);
+    latent_rows rows;
+    rows.first = cache + (size_t)col.n_ctx * (a.ratio > 0 ? a.compressed : a.kv.k_offset);
+    rows.window = cache + (size_t)col.n_ctx * a.kv.k_offset + (size_t)begin * a.kv.k_row;
+    rows.list = listed ? attn_list_of(a.sparse, col) : nullptr;
+    rows.n_first = listed        ? (uint32_t)a.sparse.top
+                   : a.ratio > 0 ? ((uint32_t)col.pos + 1) / (uint32_t)a.ratio
+                                 : 0;
+    rows.at = 0;
+    *n = rows.n_first + (listed && a.ratio == 0 ? 0 : (uint32_t)col.pos + 1 - begin);
+    return rows;
 }
 
 template <class K>
@@ -184,16 +206,11 @@ static __global__ void __launch_bounds__(THREADS) latent_kernel(gpu_attention a)
     gpu_begin();
     GPU_SHARED(latent_shared, shared);
     const gpu_column col = a.cols[blockIdx.z];
-    const bool listed = a.sparse.size > 0 && col.pos >= a.sparse.top;
-    const attn_range range = attn_range_of(a, listed ? a.sparse.top - 1 : col.pos, blockIdx.y);
     const int64_t c = blockIdx.z, first = ((int64_t)blockIdx.x * WARPS + gpu_warp()) * HEADS;
-    const uint8_t *cache = (const uint8_t *)gpu_global(col.kv);
-    /* after the scores of each column */
-    const int32_t *lists = (const int32_t *)(cache + (size_t)col.n_ctx * a.sparse.offset) +
-                           col.n_ctx;
-    const int64_t list_step = (int64_t)col.n_ctx + a.sparse.n_list;
-    latent_rows rows = {cache + (size_t)col.n_ctx * a.kv.k_offset,
-                        listed ? lists + col.at * list_step : nullptr, range.first};
+    uint32_t n_rows;
+    latent_rows rows = rows_of(a, col, &n_rows);
+    const attn_range range = attn_part_of(a, {0, n_rows}, blockIdx.y);
+    rows.at = range.first;
     typename K::raw raw[EIGHTS];
     uint32_t left = range.n;
     int n = left < TILE ? (int)left : (int)TILE;

@@ -28,6 +28,9 @@
  *
  * Compressed attention (MLA) has one KV head, whose rows are keys and values. The form is that of
  * large heads; one buffer has the tile, and the next tile is copied to the other buffer meanwhile.
+ * A block first attends to the compressed keys of a session, if there are any. Lists of sparse
+ * attention belong to one token: a block attends to them token by token, so it should not have more
+ * than one, which 32 heads give.
  *
  * On AMD a tile has 32 keys: 10, 19 or 37 KiB of the 64 KiB of a gfx9 compute unit (49 and 55 KiB
  * with 16 keys for the largest heads and for MLA), so that registers limit the number of blocks.
@@ -250,13 +253,17 @@ static __device__ __forceinline__ void load_queries(const gpu_attention &a, cons
  * masked, their queries or weights are zero, or their results are not stored. */
 struct tile_source {
     const uint8_t *at;
+    const int32_t *list; /* MLA: of rows behind `at`; NULL: contiguous rows */
     size_t row;
     uint32_t n;
     int dim;
     quant_type type;
 
+    __device__ __forceinline__ const uint8_t *existing(uint32_t key) const {
+        return at + (size_t)(list ? (uint32_t)list[key] : key) * row;
+    }
     __device__ __forceinline__ const uint8_t *head(int key) const {
-        return at + (size_t)((uint32_t)key < n ? (uint32_t)key : n - 1) * row;
+        return existing((uint32_t)key < n ? (uint32_t)key : n - 1);
     }
     __device__ __forceinline__ int eight(int i) const { return i < dim / CHUNK ? i : 0; }
 };
@@ -358,7 +365,7 @@ template <class B> struct tile_lines<B, gpu_cache_f16> {
                 at = (n - shape::threads) % per_line * CHUNK;
             }
             const bool there = (uint32_t)line < from.n && at < from.dim;
-            const uint8_t *source = from.at + (size_t)(there ? (uint32_t)line : 0) * from.row +
+            const uint8_t *source = from.existing(there ? (uint32_t)line : 0) +
                                     2 * (there ? at : 0);
             gpu_copy16_begin(copy[i], to + line * shape::line + at, source, there);
         }
@@ -626,11 +633,12 @@ static __device__ __forceinline__ tile_source source_of(const gpu_column &col, s
                                                         size_t row, quant_type type, int head,
                                                         int dim) {
     const uint8_t *cache = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * offset;
-    return {cache + (size_t)head * C::head_bytes(type, dim), row, 0, dim, type};
+    return {cache + (size_t)head * C::head_bytes(type, dim), nullptr, row, 0, dim, type};
 }
 static __device__ __forceinline__ tile_source tile_at(const tile_source &head, uint32_t first,
                                                       uint32_t n) {
-    return {head.at + (size_t)first * head.row, head.row, n, head.dim, head.type};
+    if (head.list) return {head.at, head.list + first, head.row, n, head.dim, head.type};
+    return {head.at + (size_t)first * head.row, nullptr, head.row, n, head.dim, head.type};
 }
 
 /* MLA: positions [from, to) of the rows that are keys and values. While a tile is multiplied, the
@@ -700,20 +708,29 @@ attend_heads(const gpu_attention &a, const tile_source &k, const tile_source &v,
     }
 }
 
-/* The block's part of positions [begin, end), to which columns [c0, c1) attend. */
+/* Rows [begin, end) of a cache, or entries of a list of rows. */
+struct tile_rows {
+    size_t offset; /* as gpu_kv_layout.k_offset */
+    const int32_t *list;
+    uint32_t begin, end;
+};
+
+/* The block's part of the rows. */
 template <class B>
 static __device__ __forceinline__ void attend(const gpu_attention &a, const tile_task &t,
-                                              const gpu_column &col, uint32_t begin, uint32_t end,
+                                              const gpu_column &col, const tile_rows &rows,
                                               tile_shared<B> &shared, tile_state<B> &s) {
     typedef tile_shape<B> shape;
+    const uint32_t begin = rows.begin, end = rows.end;
     const uint32_t tiles = (end - begin + shape::keys - 1) / shape::keys;
     const uint32_t part = (tiles + gridDim.z - 1) / gridDim.z * shape::keys;
     const uint32_t from = begin + blockIdx.z * part;
     const uint32_t to = end - begin < (blockIdx.z + 1) * part ? end : from + part;
     if (from >= end) return;
-    const tile_source k = source_of<typename B::K>(col, a.kv.k_offset, a.kv.k_row, a.kv.type_k,
-                                                   t.kv_head, a.kv.head_dim);
+    tile_source k = source_of<typename B::K>(col, rows.offset, a.kv.k_row, a.kv.type_k, t.kv_head,
+                                             a.kv.head_dim);
     if constexpr (B::latent) {
+        k.list = rows.list;
         attend_latent<B>(a, k, from, to, shared, s);
     } else {
         const tile_source v = source_of<typename B::V>(col, a.kv.v_offset, a.kv.v_row, a.kv.type_v,
@@ -779,23 +796,36 @@ template <class B> static __device__ __forceinline__ void run_block(const gpu_at
     }
     load_queries<B>(a, t, shared, s);
     const gpu_column *cols = a.cols + t.first_col;
-    for (int c0 = 0, c1; c0 < t.n_cols; c0 = c1) { /* columns of one session */
-        uint32_t begin = attn_first_seen(a, (uint32_t)cols[c0].pos), end = 0;
-        for (c1 = c0; c1 < t.n_cols && cols[c1].kv == cols[c0].kv; c1++) {
+    const bool sparse = B::latent && a.sparse.size > 0; /* columns have separate lists */
+    const bool compressed = B::latent && a.ratio > 0;
+    bool keys = compressed;                /* first the compressed keys, then the window */
+    for (int c0 = 0, c1; c0 < t.n_cols;) { /* columns of one session */
+        tile_rows rows = {keys ? a.compressed : a.kv.k_offset, nullptr, UINT32_MAX, 0};
+        for (c1 = c0; c1 < t.n_cols && cols[c1].kv == cols[c0].kv && (c1 == c0 || !sparse); c1++) {
             const uint32_t pos = (uint32_t)cols[c1].pos, first = attn_first_seen(a, pos);
-            begin = first < begin ? first : begin;
-            end = pos + 1 > end ? pos + 1 : end;
+            rows.begin = first < rows.begin ? first : rows.begin;
+            rows.end = pos + 1 > rows.end ? pos + 1 : rows.end;
+        }
+        if (keys) rows.begin = 0, rows.end /= (uint32_t)a.ratio;
+        if (sparse && keys == compressed && !attn_sees_all(a.sparse, cols[c0].pos)) {
+            rows.list = attn_list_of(a.sparse, cols[c0]);
+            rows.begin = 0, rows.end = (uint32_t)a.sparse.top;
         }
         for (int r = (int)threadIdx.x; r < B::rows; r += B::threads) {
             const int column = r / t.heads;
-            const bool sees = column >= c0 && column < c1;
+            const bool sees = column >= c0 && column < c1, all = keys || rows.list;
             const int32_t pos = sees ? cols[column].pos : -1;
-            shared.first[r] = sees ? (int32_t)attn_first_seen(a, (uint32_t)pos) : 0;
-            shared.last[r] = pos;
+            shared.first[r] = sees && !all ? (int32_t)attn_first_seen(a, (uint32_t)pos) : 0;
+            shared.last[r] = !sees       ? -1
+                             : rows.list ? a.sparse.top - 1
+                             : keys      ? (pos + 1) / a.ratio - 1
+                                         : pos;
             if (B::slopes && a.slopes) shared.slope[r] = a.slopes[t.first_head + r % t.heads];
         }
-        attend<B>(a, t, cols[c0], begin, end, shared, s);
+        attend<B>(a, t, cols[c0], rows, shared, s);
         gpu_sync();
+        if (!keys) c0 = c1;
+        keys = compressed && !keys;
     }
     store<B>(a, t, s);
 }

@@ -1,7 +1,7 @@
 /* op_blocks.cu: sparse attention (MiniMax-M3): scores of blocks of positions, selection of the best
  * blocks, and attention to these. For MLA (DSA; DeepSeek-V3.2) it scores and selects single
- * positions; op_attention_latent.cu attends to them. In Qwen4 an index key belongs to several
- * positions.
+ * positions, for DeepSeek-V4 compressed keys; op_attention_latent.cu attends to them. In Qwen4 an
+ * index key belongs to several positions.
  *
  * A block's score is the highest product of a head's index query with the index keys of its
  * positions. A warp scores a block of positions, with eight elements of a key per lane. Then a
@@ -18,18 +18,6 @@
 #include "op_table.h"
 
 enum { WARPS = 8, THREADS = WARPS * GPU_WARP };
-
-static __device__ __forceinline__ float *scores_of(const gpu_sparse &s, const gpu_column &col,
-                                                   int head) {
-    const int64_t n_blocks = (col.n_ctx + s.size - 1) / s.size;
-    float *scores = (float *)(col.kv + (size_t)col.n_ctx * s.offset);
-    return scores + ((int64_t)col.at * s.n_heads + head) * (n_blocks + s.n_list);
-}
-
-/* Whether a token attends to all positions up to its own. */
-static __device__ __forceinline__ bool attends_all(const gpu_sparse &s, int32_t pos) {
-    return pos / s.size < s.top;
-}
 
 /* Loads eight elements of a head per lane; zeros in lanes after the end. */
 template <class C>
@@ -64,9 +52,9 @@ static __global__ void __launch_bounds__(THREADS) score_kernel(gpu_find_blocks a
     gpu_begin();
     const gpu_column col = a.cols[blockIdx.z];
     const int head = (int)blockIdx.y, dim = a.kv.head_dim, size = a.blocks.size;
-    if (attends_all(a.blocks, col.pos)) return;
+    if (attn_sees_all(a.blocks, col.pos)) return;
     const uint8_t *keys = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * a.kv.k_offset;
-    float *scores = scores_of(a.blocks, col, head), q[8], k[8];
+    float *scores = attn_scores_of(a.blocks, col, head), q[8], k[8];
     load_query(a.q + blockIdx.z * a.ldq + (int64_t)head * dim, dim, 1.0f, q);
     const int step = a.n_parts * WARPS;
     for (int b = (int)blockIdx.x * WARPS + gpu_warp(); b <= col.pos / size; b += step) {
@@ -87,11 +75,11 @@ static __global__ void __launch_bounds__(THREADS) position_kernel(gpu_find_block
     const int64_t c = blockIdx.z;
     const gpu_column col = a.cols[c];
     const int dim = a.kv.head_dim, per = a.ratio > 0 ? a.ratio : 1;
-    if (attends_all(a.blocks, col.pos)) return;
+    if (attn_sees_all(a.blocks, col.pos)) return;
     const uint8_t *keys = (const uint8_t *)gpu_global(col.kv) + (size_t)col.n_ctx * a.kv.k_offset;
     const float *queries = a.q + c * a.ldq;
-    float *scores = scores_of(a.blocks, col, 0), q[8], k[8];
-    const int n = col.pos + 1, n_keys = n / per;
+    float *scores = attn_scores_of(a.blocks, col, 0), q[8], k[8];
+    const int n = attn_blocks_seen(a.blocks, col.pos), n_keys = n / per;
     const int first = (int)blockIdx.x * WARPS + gpu_warp();
     for (int p = first; p < n_keys; p += a.n_parts * WARPS) {
         float sum = 0.0f;
@@ -175,10 +163,10 @@ static __global__ void __launch_bounds__(THREADS) choose_kernel(gpu_find_blocks 
     gpu_begin();
     GPU_SHARED(choose_shared, shared);
     const gpu_column col = a.cols[blockIdx.y];
-    const int n = col.pos / a.blocks.size + 1, top = a.blocks.top;
-    if (attends_all(a.blocks, col.pos)) return;
-    float *scores = scores_of(a.blocks, col, (int)blockIdx.x);
-    int32_t *list = (int32_t *)(scores + col.n_ctx); /* only with n_list */
+    const int n = attn_blocks_seen(a.blocks, col.pos), top = a.blocks.top;
+    if (attn_sees_all(a.blocks, col.pos)) return;
+    float *scores = attn_scores_of(a.blocks, col, (int)blockIdx.x);
+    int32_t *list = attn_list_of(a.blocks, col); /* with n_list */
     for (int i = (int)threadIdx.x; i < a.local; i += THREADS) scores[n - 1 - i] = INFINITY;
     gpu_sync();
     uint32_t cut = 0; /* the largest number that at least `top` scores reach */
@@ -207,7 +195,8 @@ void gpu_op_find_blocks(gpu_stream *s, const gpu_find_blocks *a) {
     const gpu_grid heads = {n_heads, n_cols, 1, THREADS};
     assert(a->n_cols >= 1 && a->n_parts >= 1 && a->blocks.size > 0 && a->local <= a->blocks.top);
     assert(a->kv.head_dim <= GPU_MAX_SPARSE && a->kv.head_dim % 8 == 0);
-    assert(!a->sums || (n_heads == 1 && a->blocks.size == 1 && a->local == 0));
+    assert(!a->sums || (n_heads == 1 && a->local == 0));
+    assert(!a->sums || a->blocks.size == 1 || (a->blocks.whole && a->ratio == 0));
     assert(a->blocks.n_list == (a->sums ? a->blocks.top : 0));
 #define CACHE(K)                                                                                   \
     do {                                                                                           \
@@ -276,8 +265,8 @@ static __global__ void GPU_BOUNDS(THREADS, (attend_blocks<K, V>::n))
                           (size_t)kv_head * K::head_bytes(a.kv.type_k, a.kv.head_dim);
     const uint8_t *values = cache + (size_t)col.n_ctx * a.kv.v_offset +
                             (size_t)kv_head * V::head_bytes(a.kv.type_v, a.kv.v_dim);
-    const float *scores = scores_of(a.sparse, col, a.sparse.n_list > 0 ? 0 : kv_head);
-    const bool all = attends_all(a.sparse, col.pos);
+    const float *scores = attn_scores_of(a.sparse, col, a.sparse.n_list > 0 ? 0 : kv_head);
+    const bool all = attn_sees_all(a.sparse, col.pos);
     warp_sums t = {-INFINITY, 0.0f, {0.0f}};
     float q[8], x[8];
     load_query(attn_query(a, c, head), a.kv.head_dim, attn_scale_at(a, col.pos), q);

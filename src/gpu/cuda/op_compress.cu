@@ -1,5 +1,7 @@
-/* op_compress.cu: compressed keys. First one thread per element of a key goes through a session's
- * columns in order; then one block per column stores the key that the column completes. */
+/* op_compress.cu: compressed keys. First a thread computes an element of a key: it sums the parts
+ * of the key's columns in order, beginning with the session's state if the key has earlier
+ * positions. The threads of a session's first column also write the states. Then one block per
+ * column stores the key that the column completes. */
 #include <assert.h>
 
 #include "gpu_rope.h"
@@ -7,32 +9,82 @@
 
 enum { SUM_THREADS = 64, THREADS = ROPE_THREADS };
 
+/* Softmax state of one element: largest score, sum of weights, weighted sum. */
+struct key_sum {
+    float m, l, sum;
+};
+
+/* The sum of key `key` over the columns [0, end) of a session, of element i. */
+static __device__ __forceinline__ key_sum sum_key(const gpu_compress &a, const gpu_column &col,
+                                                  int64_t c0, int i, int32_t key, int32_t end) {
+    const int32_t first = (key - a.n_parts + 1) * a.ratio - col.pos; /* its first column */
+    const int32_t last = (key + 1) * a.ratio - col.pos, part = key - col.pos / a.ratio;
+    const int width = a.n_parts * a.dim;
+    key_sum s = {-INFINITY, 0.0f, 0.0f};
+    if (first < 0 && part < a.n_parts && col.state_from) {
+        const float *from = col.state_from + a.at + 3 * part * a.dim + i;
+        s.m = from[0];
+        s.l = from[a.dim];
+        s.sum = from[2 * a.dim];
+    }
+    for (int32_t t = first > 0 ? first : 0; t < end && t < last; t++) {
+        const bool before = t < last - a.ratio; /* a position of the key before */
+        const int at = (before ? 0 : (a.n_parts - 1) * a.dim) + i;
+        const float *x = a.x + (c0 + t) * a.ldx + at;
+        if (!a.positions) {
+            s.l += 1.0f;
+            s.sum += *x;
+            continue;
+        }
+        const float score = x[width] + a.positions[(col.pos + t) % a.ratio * width + at];
+        const float m = fmaxf(s.m, score), old = expf(s.m - m), now = expf(score - m);
+        s.m = m;
+        s.l = s.l * old + now;
+        s.sum = s.sum * old + now * *x;
+    }
+    return s;
+}
+
+/* The state after `end` columns. */
+static __device__ __forceinline__ void put_state(const gpu_compress &a, const gpu_column &col,
+                                                 int64_t c0, int i, int32_t end, float *to) {
+    const int32_t key = (col.pos + end) / a.ratio;
+    const key_sum now = sum_key(a, col, c0, i, key, end);
+    key_sum next = {0.0f, 0.0f, 0.0f};
+    if (a.n_parts > 1) next = sum_key(a, col, c0, i, key + 1, end);
+    to += a.at + i; /* it may be state_from: both sums have been read */
+    to[0] = now.m;
+    to[a.dim] = now.l;
+    to[2 * a.dim] = now.sum;
+    if (a.n_parts == 1) return;
+    to[3 * a.dim] = next.m;
+    to[4 * a.dim] = next.l;
+    to[5 * a.dim] = next.sum;
+}
+
+/* Keys that begin in a state are computed by the threads that write the states. The place of a
+ * complete key is read by no other thread. */
 static __global__ void __launch_bounds__(SUM_THREADS) sum_kernel(gpu_compress a) {
     gpu_begin();
-    const int64_t c0 = blockIdx.y;
+    const int64_t c = blockIdx.y;
     const int i = (int)(blockIdx.x * SUM_THREADS + threadIdx.x);
-    const gpu_column col = a.cols[c0];
-    if (col.at != 0 || i >= a.dim) return;
-    float n = 0.0f, sum = 0.0f; /* of the key that is not complete */
-    const int64_t at_n = a.at + a.dim + i, at_sum = at_n + a.dim;
-    if (col.state_from) {
-        n = col.state_from[at_n];
-        sum = col.state_from[at_sum];
+    const gpu_column col = a.cols[c];
+    if (i >= a.dim || (col.at != 0 && col.pos % a.ratio != 0)) return;
+    gpu_column start = col; /* the session's first column */
+    start.pos -= col.at;
+    const int32_t first = start.pos / a.ratio;
+    int32_t key = col.pos / a.ratio, n = 1;
+    if (col.at == 0) n = a.n_parts;
+    if (col.at != 0 && key - first < a.n_parts) return;
+    for (; n > 0; n--, key++) {
+        const int32_t end = (key + 1) * a.ratio - start.pos;
+        if (end > col.run) break;
+        const key_sum s = sum_key(a, start, c - col.at, i, key, end);
+        a.x[(c - col.at + end - 1) * a.ldx + (a.n_parts - 1) * a.dim + i] = s.sum / s.l;
     }
-    for (int t = 0; t < col.run; t++) {
-        if (t == col.n_before && col.state_before) {
-            col.state_before[at_n] = n;
-            col.state_before[at_sum] = sum;
-        }
-        float *x = a.x + (c0 + t) * a.ldx + i;
-        n += 1.0f;
-        sum += *x;
-        if ((col.pos + t + 1) % a.ratio != 0) continue;
-        *x = sum / n;
-        n = sum = 0.0f;
-    }
-    col.state_to[at_n] = n;
-    col.state_to[at_sum] = sum;
+    if (col.at != 0) return;
+    if (col.state_before) put_state(a, col, c, i, col.n_before, col.state_before);
+    put_state(a, col, c, i, col.run, col.state_to);
 }
 
 struct key_shared {
@@ -54,7 +106,8 @@ static __global__ void __launch_bounds__(THREADS) key_kernel(gpu_compress a) {
         shared.cs[2 * i] = (float)cos(angle) * a.scale;
         shared.cs[2 * i + 1] = (float)sin(angle) * a.scale;
     }
-    for (int i = (int)threadIdx.x; i < a.dim; i += THREADS) shared.head[i] = a.x[c * a.ldx + i];
+    const float *x = a.x + c * a.ldx + (a.n_parts - 1) * a.dim;
+    for (int i = (int)threadIdx.x; i < a.dim; i += THREADS) shared.head[i] = x[i];
     gpu_sync();
     rope_norm_head(shared.sums, shared.head, a.norm, a.dim, false, a.eps);
     rope_rotate_head(shared.head + a.rot_at, shared.cs, a.n_rot, a.neox);
@@ -65,7 +118,8 @@ static __global__ void __launch_bounds__(THREADS) key_kernel(gpu_compress a) {
 }
 
 void gpu_op_compress(gpu_stream *s, const gpu_compress *a) {
-    assert(a->n_cols >= 1 && a->ratio >= 1);
+    assert(a->n_cols >= 1 && a->ratio >= 1 && (a->n_parts == 1 || a->n_parts == 2));
+    assert(a->positions || a->n_parts == 1);
     assert(a->dim <= GPU_MAX_HEAD && a->dim % 8 == 0 && a->rot_at + a->n_rot <= a->dim);
     const gpu_grid parts = {gpu_blocks(a->dim, SUM_THREADS), (unsigned)a->n_cols, 1, SUM_THREADS};
     const gpu_grid keys = {(unsigned)a->n_cols, 1, 1, THREADS};

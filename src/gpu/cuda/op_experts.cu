@@ -128,7 +128,8 @@ static __global__ void __launch_bounds__(GPU_WARP) route_kernel(route_args args)
     if (a.n_group > 1 && gpu_lane() == 0) keep_groups(a, s);
     gpu_sync();
     for (int k = 0; k < a.n_used; k++) {
-        const int found = take_best(a, s);
+        const int found = a.by_token ? a.by_token[(int64_t)a.cols[c].token * a.n_used + k]
+                                     : take_best(a, s);
         if (gpu_lane() == 0) s.chosen[k] = found;
     }
     /* also exact: the factor and the rounding are llama.cpp's */

@@ -1,6 +1,8 @@
-/* op_heads.cu: products with one matrix per head (MLA). As in op_matvec.cu, a warp computes two
- * rows at a time. The input of a head is short: every block copies it to shared memory, as floats
- * or quantized, which takes less time than a separate kernel. */
+/* op_heads.cu: products with one matrix per head (MLA), or per group of heads. As in op_matvec.cu,
+ * a warp computes two rows at a time. The input of a head is short: every block copies it to shared
+ * memory, as floats or quantized, which takes less time than a separate kernel. The input of a
+ * group does not fit there: one kernel quantizes the inputs of all groups, and matvec computes the
+ * products. */
 #include <assert.h>
 
 #include "gpu_block.h"
@@ -67,9 +69,52 @@ static __global__ void GPU_BOUNDS(WARPS *GPU_WARP, MIN_BLOCKS) heads_kernel(gpu_
     }
 }
 
+enum { QUANTIZE_THREADS = 128 };
+
+GPU_BOTH uint8_t *quantized(const gpu_heads &a, int64_t head) {
+    return (uint8_t *)a.scratch + (size_t)(head * a.n_cols) * gpu_q8_bytes(a.w.n_in);
+}
+
+static __global__ void __launch_bounds__(QUANTIZE_THREADS) quantize_kernel(gpu_heads a) {
+    gpu_begin();
+    const int64_t c = blockIdx.y, head = blockIdx.z;
+    const int64_t at = ((int64_t)blockIdx.x * QUANTIZE_THREADS + threadIdx.x) * 4;
+    float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (at < a.w.n_in) gpu_load4(a.x + c * a.ldx + head * a.x_stride + at, v);
+    gpu_quantize_group(v, at / 32, at < a.w.n_in, a.w.n_in,
+                       quantized(a, head) + (size_t)c * gpu_q8_bytes(a.w.n_in));
+}
+
+static void multiply_groups(gpu_stream *s, const gpu_heads &a) {
+    const int64_t rows = a.w.n_out / a.n_heads;
+    const bool q8 = gpu_type_wants_q8(a.w.type);
+    const gpu_grid grid = {gpu_blocks(a.w.n_in, 4 * QUANTIZE_THREADS), (unsigned)a.n_cols,
+                           (unsigned)a.n_heads, QUANTIZE_THREADS};
+    assert(a.x_stride % 4 == 0 && (!q8 || a.scratch));
+    if (q8) gpu_launch<quantize_kernel>(s, grid, a);
+    for (int32_t h = 0; h < a.n_heads;) {
+        gpu_matmul products[GPU_MAX_PRODUCTS] = {};
+        int32_t n = 0;
+        for (; n < GPU_MAX_PRODUCTS && h < a.n_heads; n++, h++) {
+            products[n].w = a.w;
+            products[n].w.n_out = rows;
+            products[n].w.data = (const uint8_t *)a.w.data + (size_t)(h * rows) * a.w.row_bytes;
+            products[n].in = {a.x + h * a.x_stride, a.ldx, q8 ? quantized(a, h) : nullptr,
+                              a.n_cols};
+            products[n].scale = a.scale;
+            products[n].y = a.y + h * a.y_stride;
+            products[n].ldy = a.ldy;
+        }
+        gpu_op_matvec(s, products, n);
+    }
+}
+
 void gpu_op_heads(gpu_stream *s, const gpu_heads *a) {
-    assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_COLS);
-    assert(a->w.n_in <= GPU_MAX_LATENT && a->w.n_out % a->n_heads == 0);
+    assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_COLS && a->w.n_out % a->n_heads == 0);
+    if (a->w.n_in > GPU_MAX_LATENT) {
+        multiply_groups(s, *a);
+        return;
+    }
     const gpu_grid grid = {gpu_blocks(a->w.n_out / a->n_heads, WARPS * ROWS), (unsigned)a->n_heads,
                            1, WARPS * GPU_WARP};
 #define LAUNCH(F, C) gpu_launch<heads_kernel<F, C>>(s, grid, *a)

@@ -140,10 +140,70 @@ static __global__ void __launch_bounds__(MIX_THREADS) hyper_kernel(gpu_hyper a) 
     if (!a.adds) *x = sum;
 }
 
+enum { MOST_WEIGHTS = GPU_MAX_STREAMS * GPU_MAX_STREAMS };
+static_assert((int)MOST_WEIGHTS <= (int)MIX_THREADS, "a thread for every weight");
+
+struct hyper_shared {
+    float w[GPU_MAX_STREAMS], m[2][MOST_WEIGHTS]; /* m: they alternate */
+};
+
+/* The thread's weight of the matrix that mixes streams (Sinkhorn and Knopp 1967), in the order of
+ * the CPU's sums. Every block computes the matrix. */
+static __device__ __forceinline__ float mixing_weight(const gpu_hyper &a, const float *numbers,
+                                                      hyper_shared &shared) {
+    const int n = a.n_stream, i = (int)threadIdx.x < n * n ? (int)threadIdx.x : 0;
+    const int from = i / n, to = i % n;
+    const float *base = a.base + n;
+    const float scale = a.scale[1];
+    float top = -INFINITY, sum = 0.0f;
+    for (int k = from * n; k < (from + 1) * n; k++) top = fmaxf(top, numbers[k] * scale + base[k]);
+    for (int k = from * n; k < (from + 1) * n; k++) sum += expf(numbers[k] * scale + base[k] - top);
+    float w = expf(numbers[i] * scale + base[i] - top) / sum + a.mix_eps;
+    for (int half = 1; half < 2 * a.rounds; half++) { /* columns, then rows and columns in turn */
+        float *m = shared.m[half % 2];
+        if (i == (int)threadIdx.x) m[i] = w;
+        gpu_sync();
+        sum = a.mix_eps;
+        for (int k = 0; k < n; k++) sum += half % 2 ? m[k * n + to] : m[from * n + k];
+        w /= sum;
+    }
+    return w;
+}
+
+static __global__ void __launch_bounds__(MIX_THREADS) hyper_mixing_kernel(gpu_hyper a) {
+    gpu_begin();
+    GPU_SHARED(hyper_shared, shared);
+    const int n = a.n_stream, t = (int)threadIdx.x;
+    const int64_t c = blockIdx.y, i = (int64_t)blockIdx.x * MIX_THREADS + t;
+    const float *weights = a.weights + c * a.ldw;
+    const float weight = mixing_weight(a, weights + n, shared);
+    gpu_sync();
+    if (t < n * n) shared.m[0][t] = weight;
+    if (t < n)
+        shared.w[t] = a.factor / (1.0f + expf(-(weights[t] * a.scale[0] + a.base[t]))) + a.eps;
+    gpu_sync();
+    if (i >= a.n) return;
+    float *stream = a.streams + c * a.lds + i, was[GPU_MAX_STREAMS];
+    const float y = a.x[c * a.ldx + i];
+    GPU_UNROLL
+    for (int k = 0; k < GPU_MAX_STREAMS; k++) was[k] = k < n ? stream[k * a.n] : 0.0f;
+    for (int k = 0; k < n; k++) {
+        float sum = 0.0f;
+        GPU_UNROLL
+        for (int j = 0; j < GPU_MAX_STREAMS; j++)
+            if (j < n) sum += shared.m[0][j * n + k] * was[j];
+        stream[k * a.n] = sum + shared.w[k] * y;
+    }
+}
+
 void gpu_op_hyper(gpu_stream *s, const gpu_hyper *a) {
     assert(a->n_cols >= 1 && a->n >= 1 && a->n_stream >= 2);
+    assert(a->rounds == 0 || (a->adds && a->n_stream <= GPU_MAX_STREAMS));
     const gpu_grid grid = {gpu_blocks(a->n, MIX_THREADS), (unsigned)a->n_cols, 1, MIX_THREADS};
-    gpu_launch<hyper_kernel>(s, grid, *a);
+    if (a->rounds > 0)
+        gpu_launch<hyper_mixing_kernel>(s, grid, *a);
+    else
+        gpu_launch<hyper_kernel>(s, grid, *a);
 }
 
 static __global__ void __launch_bounds__(MIX_THREADS) hyper_mean_kernel(gpu_hyper_mean a) {

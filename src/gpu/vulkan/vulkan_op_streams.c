@@ -39,7 +39,7 @@ void vulkan_op_merge(gpu_stream *s, const gpu_merge *a) {
 }
 
 void vulkan_op_hyper(gpu_stream *s, const gpu_hyper *a) {
-    assert(a->n_cols >= 1 && a->n >= 1 && a->n_stream >= 2);
+    assert(a->n_cols >= 1 && a->n >= 1 && a->n_stream >= 2 && a->rounds == 0);
     const vulkan_hyper_args args = {.weights = vulkan_address(a->weights),
                                     .base = vulkan_address(a->base),
                                     .scale = vulkan_address(a->scale),
