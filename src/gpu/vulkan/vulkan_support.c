@@ -13,9 +13,6 @@ static bool has_op(gpu_op op) {
     }
 }
 
-/* Attention to selected blocks or positions is missing. */
 bool vulkan_supports(gpu_op op, quant_type type, const gpu_shape *shape) {
-    const bool selects = shape && shape->index_dim > 0 &&
-                         (op == GPU_OP_ATTENTION || op == GPU_OP_ROPE_STORE);
-    return has_op(op) && !selects && gpu_kernels_support(op, type, shape);
+    return has_op(op) && gpu_kernels_support(op, type, shape);
 }
