@@ -286,16 +286,26 @@ void gguf_forget_data(const gguf_file *f, const void *data, size_t n_bytes) {
     }
 }
 
-bool gguf_locate(const gguf_file *f, const void *data, int *part, uint64_t *offset) {
+/* -1: in none. */
+static int part_with(const gguf_file *f, const void *data) {
+    const uint8_t *p = data;
     for (int i = 0; i < f->n_parts; i++) {
-        const file_map *map = &f->parts[i].map;
-        const uint8_t *p = data;
-        if (p < map->data || p >= map->data + map->size || map->copied) continue;
-        *part = i;
-        *offset = (uint64_t)(p - map->data);
-        return true;
+        const gguf_part *part = &f->parts[i];
+        if (p >= part->data && p < part->data + part->size) return i;
     }
-    return false;
+    return -1;
+}
+
+bool gguf_locate(const gguf_file *f, const void *data, int *part, uint64_t *offset) {
+    const int i = part_with(f, data);
+    if (i < 0 || !f->parts[i].map.data || f->parts[i].map.copied) return false;
+    *part = i;
+    *offset = (uint64_t)((const uint8_t *)data - f->parts[i].data);
+    return true;
+}
+
+bool gguf_holds(const gguf_file *f, const void *data) {
+    return part_with(f, data) >= 0;
 }
 
 uint64_t gguf_part_bytes(const gguf_file *f, int part) {

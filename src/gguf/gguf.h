@@ -119,6 +119,9 @@ const char *gguf_part_path(const gguf_file *f, int part);
 /* Finds the part and the byte offset of an address in the tensor data. False: the address is not in
  * a mapped file. */
 bool gguf_locate(const gguf_file *f, const void *data, int *part, uint64_t *offset);
+/* Whether the address is in the tensor data: in a mapped file, its copy, or the memory that was
+ * opened. */
+bool gguf_holds(const gguf_file *f, const void *data);
 uint64_t gguf_part_bytes(const gguf_file *f, int part);
 /* PI_ERR_ARG when `out_path` is one of the file's parts, which an output must not replace. */
 pi_status gguf_refuse_output(const gguf_file *f, const char *out_path, pi_error *err);

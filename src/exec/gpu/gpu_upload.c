@@ -159,12 +159,10 @@ static pi_status alloc_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out, 
     return status;
 }
 
-/* If host and device share memory, the device reads rows from the mapped file: float rows if they
- * are aligned like packed rows, quantized rows always. It cannot do so if neurons or experts move,
- * because a move writes rows. False: the rows must be copied. */
+/* If host and device share memory, the device reads rows from the mapped file or its copy
+ * (--no-mmap): float rows if they are aligned like packed rows, quantized rows always. It cannot do
+ * so if neurons or experts move, because a move writes rows. False: the rows must be copied. */
 static bool import_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out) {
-    int part;
-    uint64_t offset;
     void *data;
     size_t size;
     const bool in_file = gpu_type_wants_q8(pm->w.type);
@@ -173,11 +171,10 @@ static bool import_matrix(gpu_exec *g, const plan_matrix *pm, gpu_mat *out) {
                      .n_out = pm->w.n_out,
                      .type = pm->w.type,
                      .in_file = in_file};
-    const size_t n_bytes = out->row_bytes * (size_t)pm->w.n_out; /* of mapped memory: fits */
+    const size_t n_bytes = out->row_bytes * (size_t)pm->w.n_out; /* of memory: fits */
     if (!g->d || !g->b->import || g->slab || g->moves || g->adapts || g->paging || n_bytes == 0 ||
         (!in_file && out->row_bytes != gpu_mat_row_bytes(pm->row_size)) ||
-        pm->w.row_bytes != pm->row_size ||
-        !gguf_locate(g->model->file, pm->w.data, &part, &offset) ||
+        pm->w.row_bytes != pm->row_size || !gguf_holds(g->model->file, pm->w.data) ||
         !size_align(n_bytes, ALIGN, &size) || g->n_blocks == g->max_blocks ||
         g->b->import(g->d, pm->w.data, n_bytes, tensor_role_name(pm->role), &data, NULL) != PI_OK)
         return false;

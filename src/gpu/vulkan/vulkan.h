@@ -3,8 +3,8 @@
  * Files: vulkan_calls.h, the functions of the loader; vulkan_open.c, opens the loader and finds out
  * what devices support; vulkan_device.c, logical devices, errors, the table; vulkan_memory.c,
  * memory; vulkan_books.c, tables; vulkan_pipelines.c, pipelines; vulkan_cache.c, their file;
- * vulkan_stream.c, streams, events, copies, launches, programs. The operations are in vulkan_op_*.c
- * (vulkan_ops.h).
+ * vulkan_commands.c, commands; vulkan_stream.c, streams, events, copies, launches, programs. The
+ * operations are in vulkan_op_*.c (vulkan_ops.h).
  *
  * A physical device has one logical device in a process, its slot, with one queue; contexts share
  * it. An address of gpu.h is a buffer device address. Vulkan promises neither that a kernel sees
@@ -13,6 +13,7 @@
 #ifndef GPU_VULKAN_VULKAN_H
 #define GPU_VULKAN_VULKAN_H
 
+#include "args.h"
 #include "error.h"
 #include "gpu.h"
 #include "os_thread.h"
@@ -89,7 +90,7 @@ typedef struct vulkan_slot {
     char cached[64];                    /* digest of the file's data, in hexadecimal */
     VkShaderModule modules[VULKAN_KERNEL_COUNT];
     vulkan_pipeline *pipelines;
-    size_t n_pipelines, max_pipelines;
+    size_t n_pipelines, n_made, max_pipelines;
     vulkan_chunk *chunks;
     const gpu_host *host;
 } vulkan_slot;
@@ -123,12 +124,34 @@ typedef struct vulkan_delivery {
 
 enum { VULKAN_STAMPS = 1024 }; /* of a batch */
 
+typedef enum vulkan_command_kind {
+    VULKAN_DISPATCH,
+    VULKAN_COPY,
+    VULKAN_FILL_WORDS,
+    VULKAN_TICK /* stores a time stamp in a query, and if `to` is not NULL there */
+} vulkan_command_kind;
+
+typedef struct vulkan_command {
+    vulkan_command_kind kind;
+    bool beside; /* may run together with the command before */
+    /* dispatches: number of the pipeline, workgroups, arguments to push */
+    size_t pipeline;
+    uint32_t groups[3], n_args;
+    uint8_t args[PUSHED_BYTES];
+    VkBuffer from, to;
+    uint64_t from_at, to_at, n_bytes;
+    uint32_t word; /* fills */
+    uint32_t tick; /* query of `ticks` */
+    VkQueryPool ticks;
+} vulkan_command;
+
 /* A command buffer with what its commands read. */
 typedef struct vulkan_batch {
     VkCommandBuffer commands;
+    vulkan_command *list; /* that are not written to `commands` yet */
+    size_t n_listed, max_listed;
     VkQueryPool ticks; /* of stamps, VULKAN_STAMPS; NULL: none yet */
     uint32_t n_ticks;
-    bool begun;
     uint64_t value; /* of the stream's semaphore when it is done */
     vulkan_staging *staging;
     vulkan_delivery *deliveries;
@@ -198,8 +221,11 @@ pi_status vulkan_books_open(gpu_device *d, pi_error *err);
 /* vulkan_pipelines.c. The slot is locked. */
 pi_status vulkan_pipelines_open(vulkan_slot *slot, pi_error *err);
 void vulkan_pipelines_close(vulkan_slot *slot);
-VkResult vulkan_pipeline_of(vulkan_slot *slot, vulkan_kernel k, const vulkan_variant *v,
-                            VkPipeline *out);
+/* The number of a pipeline, which need not exist yet. */
+VkResult vulkan_pipeline_number(vulkan_slot *slot, vulkan_kernel k, const vulkan_variant *v,
+                                size_t *out);
+/* Makes the pipelines that do not exist yet, in parallel. */
+VkResult vulkan_pipelines_make(vulkan_slot *slot);
 
 /* vulkan_cache.c: the file of the pipeline cache. The slot is locked. */
 void vulkan_cache_name(const vulkan_abilities *can, char *out, size_t n_out);
@@ -208,6 +234,12 @@ void vulkan_cache_name(const vulkan_abilities *can, char *out, size_t n_out);
 size_t vulkan_cache_read(vulkan_slot *slot, char **data);
 /* Replaces the file if the cache has changed. */
 void vulkan_cache_write(vulkan_slot *slot);
+
+/* vulkan_commands.c */
+/* False, and stuck: no memory. */
+bool vulkan_command_add(gpu_device *d, vulkan_batch *b, const vulkan_command *c);
+/* Writes the listed commands to the command buffer; the list is empty then. */
+VkResult vulkan_commands_write(gpu_device *d, vulkan_batch *b, VkCommandBufferUsageFlags flags);
 
 /* vulkan_stream.c */
 pi_status vulkan_stream_create(gpu_device *d, gpu_stream **out, pi_error *err);

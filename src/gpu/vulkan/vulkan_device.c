@@ -236,7 +236,7 @@ static void close_slot(vulkan_slot *slot) {
     slot->lost = false;
     slot->books = 0;
     slot->pipelines = NULL;
-    slot->n_pipelines = slot->max_pipelines = 0;
+    slot->n_pipelines = slot->n_made = slot->max_pipelines = 0;
     memset(slot->modules, 0, sizeof slot->modules);
 }
 

@@ -15,6 +15,10 @@
     K(rope_store, ROPE_STORE, 128)                                                                 \
     K(heads, HEADS, 128)                                                                           \
     K(latent_store, LATENT_STORE, 128)                                                             \
+    K(compress_sum, COMPRESS_SUM, 64)                                                              \
+    K(compress, COMPRESS, 128)                                                                     \
+    K(blocks_score, BLOCKS_SCORE, 128)                                                             \
+    K(blocks_choose, BLOCKS_CHOOSE, 256)                                                           \
     K(attention, ATTENTION, 128)                                                                   \
     K(attention_end, ATTENTION_END, 128)                                                           \
     K(conv, CONV, 128)                                                                             \
@@ -31,6 +35,7 @@
     K(mix, MIX, 128)                                                                               \
     K(merge, MERGE, 256)                                                                           \
     K(hyper, HYPER, 128)                                                                           \
+    K(hyper_mean, HYPER_MEAN, 128)                                                                 \
     K(past, PAST, 256)                                                                             \
     K(past_add, PAST_ADD, 128)                                                                     \
     K(add, ADD, 256)                                                                               \

@@ -114,13 +114,15 @@ static uint32_t queries_of(const gpu_attention *a) {
 }
 
 /* With `turns` the query is rotated in place: nothing else reads it. In MLA the rows are both keys
- * and values. */
+ * and values. Sparse attention to blocks has no parts. */
 void vulkan_op_attention(gpu_stream *s, const gpu_attention *a) {
     const bool latent = a->kv.v_row == 0;
     assert(a->n_cols >= 1 && a->n_head % a->kv.n_head_kv == 0);
     assert(a->kv.head_dim % 8 == 0 &&
            a->kv.head_dim <= (latent ? (int)GPU_MAX_LATENT : (int)GPU_MAX_HEAD));
-    assert(a->kv.v_dim % 8 == 0 && a->kv.v_dim > 0 && a->sparse.size == 0);
+    assert(a->kv.v_dim % 8 == 0 && a->kv.v_dim > 0);
+    assert(a->sparse.size == 0 || (!a->turns && a->window == 0));
+    assert(a->sparse.size == 0 || a->sparse.n_list > 0 || a->n_splits == 1);
     assert(a->n_splits == 1 || (a->partial && a->n_splits <= GPU_ATTN_SPLITS));
     if (a->turns) {
         gpu_rope_store rope = a->rope;
@@ -140,6 +142,7 @@ void vulkan_op_attention(gpu_stream *s, const gpu_attention *a) {
                                         .v_offset = latent ? a->kv.k_offset : a->kv.v_offset,
                                         .k_row = a->kv.k_row,
                                         .v_row = latent ? a->kv.k_row : a->kv.v_row,
+                                        .sparse_offset = a->sparse.offset,
                                         .ldq = (int32_t)a->ldq,
                                         .ldo = (int32_t)a->ldo,
                                         .ldg = (int32_t)a->ldg,
@@ -161,13 +164,21 @@ void vulkan_op_attention(gpu_stream *s, const gpu_attention *a) {
                                         .temperature_length = a->temperature_length,
                                         .temperature_offset = a->temperature_offset,
                                         .q_hadamard = latent ? a->kv.k_hadamard : 0,
+                                        .sparse_size = a->sparse.size,
+                                        .sparse_top = a->sparse.top,
+                                        .sparse_heads = a->sparse.n_heads,
+                                        .sparse_list = a->sparse.n_list,
                                         .flags = (a->chunks ? ATTENTION_CHUNKS : 0u) |
                                                  (a->head_gates ? ATTENTION_HEAD_GATES : 0u) |
                                                  (a->gate_softplus ? ATTENTION_GATE_SOFTPLUS : 0u)};
     const int queries = (int)queries_of(a),
               chunks = (a->n_head / a->kv.n_head_kv + queries - 1) / queries;
-    vulkan_dispatch(s, VULKAN_ATTENTION, (vulkan_variant){.cols = (uint32_t)queries}, &args,
-                    sizeof args, (int64_t)a->kv.n_head_kv * chunks, a->n_splits, a->n_cols);
+    const vulkan_variant v = {.cols = (uint32_t)queries,
+                              .way = a->sparse.size == 0    ? 0
+                                     : a->sparse.n_list > 0 ? ATTENTION_LISTED
+                                                            : ATTENTION_BLOCKS};
+    vulkan_dispatch(s, VULKAN_ATTENTION, v, &args, sizeof args, (int64_t)a->kv.n_head_kv * chunks,
+                    a->n_splits, a->n_cols);
     const bool splits = a->n_splits > 1;
     if (splits || a->kv.v_hadamard > 0)
         vulkan_dispatch(s, VULKAN_ATTENTION_END, (vulkan_variant){.way = splits}, &args,

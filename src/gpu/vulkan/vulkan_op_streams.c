@@ -57,6 +57,20 @@ void vulkan_op_hyper(gpu_stream *s, const gpu_hyper *a) {
                     (a->n + ELEMENTS - 1) / ELEMENTS, a->n_cols, 1);
 }
 
+void vulkan_op_hyper_mean(gpu_stream *s, const gpu_hyper_mean *a) {
+    assert(a->n_cols >= 1 && a->n >= 1 && a->n_stream >= 2);
+    const vulkan_hyper_mean_args args = {.y = vulkan_address(a->y),
+                                         .gate = vulkan_address(a->gate),
+                                         .x = vulkan_address(a->x),
+                                         .ldy = (int32_t)a->ldy,
+                                         .ldg = (int32_t)a->ldg,
+                                         .ldx = (int32_t)a->ldx,
+                                         .n = (int32_t)a->n,
+                                         .n_stream = a->n_stream};
+    vulkan_dispatch(s, VULKAN_HYPER_MEAN, (vulkan_variant){0}, &args, sizeof args,
+                    (a->n + ELEMENTS - 1) / ELEMENTS, a->n_cols, 1);
+}
+
 void vulkan_op_past(gpu_stream *s, const gpu_past *a) {
     assert(a->n_cols >= 1 && a->n >= 1 && a->n_past >= 0 && a->n_past < GPU_MAX_PASTS);
     const vulkan_past_args args = {.score = vulkan_address(a->score),

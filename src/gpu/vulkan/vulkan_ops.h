@@ -26,6 +26,8 @@ GPU_OPS(VULKAN_OP_DECLARE, VULKAN_OP_DECLARE_N)
     OP(rope_store, ROPE_STORE)                                                                     \
     OP(heads, HEADS)                                                                               \
     OP(latent_store, LATENT_STORE)                                                                 \
+    OP(compress, COMPRESS)                                                                         \
+    OP(find_blocks, FIND_BLOCKS)                                                                   \
     OP(attention, ATTENTION)                                                                       \
     OP(conv, CONV)                                                                                 \
     OP(recur, RECUR)                                                                               \
@@ -39,6 +41,7 @@ GPU_OPS(VULKAN_OP_DECLARE, VULKAN_OP_DECLARE_N)
     OP(mix, MIX)                                                                                   \
     OP(merge, MERGE)                                                                               \
     OP(hyper, HYPER)                                                                               \
+    OP(hyper_mean, HYPER_MEAN)                                                                     \
     OP(past, PAST)                                                                                 \
     OP(add, ADD)                                                                                   \
     OP(softcap, SOFTCAP)                                                                           \

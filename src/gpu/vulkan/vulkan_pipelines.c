@@ -1,9 +1,10 @@
 /* vulkan_pipelines.c: a pipeline for each combination of shader and specialization constants in
- * use. They are made when an operation is enqueued for the first time, and live as long as the
- * logical device. */
+ * use. An operation that is enqueued for the first time adds one to a list; before its commands are
+ * written, the pipelines of the list are made by several threads. They live as long as the logical
+ * device. */
+#include <stdatomic.h>
 #include <string.h>
 
-#include "args.h"
 #include "mem.h"
 #include "vulkan.h"
 #include "vulkan_shaders.h"
@@ -53,11 +54,10 @@ static VkResult make_pipeline(vulkan_slot *slot, vulkan_kernel k, const vulkan_v
     return slot->call.CreateComputePipelines(slot->device, slot->cache, 1, &info, NULL, out);
 }
 
-VkResult vulkan_pipeline_of(vulkan_slot *slot, vulkan_kernel k, const vulkan_variant *v,
-                            VkPipeline *out) {
-    for (size_t i = 0; i < slot->n_pipelines; i++) {
-        const vulkan_pipeline *p = &slot->pipelines[i];
-        *out = p->pipeline;
+VkResult vulkan_pipeline_number(vulkan_slot *slot, vulkan_kernel k, const vulkan_variant *v,
+                                size_t *out) {
+    for (*out = 0; *out < slot->n_pipelines; ++*out) {
+        const vulkan_pipeline *p = &slot->pipelines[*out];
         if (p->kernel == k && memcmp(&p->variant, v, sizeof *v) == 0) return VK_SUCCESS;
     }
     if (slot->n_pipelines == slot->max_pipelines) {
@@ -69,11 +69,45 @@ VkResult vulkan_pipeline_of(vulkan_slot *slot, vulkan_kernel k, const vulkan_var
         slot->pipelines = more;
         slot->max_pipelines = max;
     }
-    VkResult r = slot->modules[k] ? VK_SUCCESS : make_module(slot, k);
-    if (r == VK_SUCCESS) r = make_pipeline(slot, k, v, out);
-    if (r == VK_SUCCESS)
-        slot->pipelines[slot->n_pipelines++] = (vulkan_pipeline){
-            .kernel = k, .variant = *v, .pipeline = *out};
+    slot->pipelines[slot->n_pipelines++] = (vulkan_pipeline){.kernel = k, .variant = *v};
+    return VK_SUCCESS;
+}
+
+/* Threads that make pipelines [n_made, n_pipelines). */
+typedef struct making {
+    vulkan_slot *slot;
+    atomic_size_t next;
+    atomic_int result; /* of one that failed, or VK_SUCCESS */
+} making;
+
+static void make_some(void *arg) {
+    making *m = arg;
+    for (size_t i; (i = atomic_fetch_add(&m->next, 1)) < m->slot->n_pipelines;) {
+        vulkan_pipeline *p = &m->slot->pipelines[i];
+        if (p->pipeline) continue; /* another failed at the last attempt */
+        const VkResult r = make_pipeline(m->slot, p->kernel, &p->variant, &p->pipeline);
+        if (r != VK_SUCCESS) atomic_store(&m->result, (int)r);
+    }
+}
+
+VkResult vulkan_pipelines_make(vulkan_slot *slot) {
+    enum { MOST = 8 };
+    os_thread threads[MOST - 1];
+    size_t n_threads = 0;
+    VkResult r = VK_SUCCESS;
+    for (size_t i = slot->n_made; i < slot->n_pipelines && r == VK_SUCCESS; i++) {
+        const vulkan_kernel k = slot->pipelines[i].kernel;
+        if (!slot->modules[k]) r = make_module(slot, k);
+    }
+    if (r != VK_SUCCESS) return r;
+    making m = {.slot = slot, .next = slot->n_made, .result = VK_SUCCESS};
+    while (n_threads < MOST - 1 && slot->n_made + n_threads + 1 < slot->n_pipelines &&
+           os_thread_start(&threads[n_threads], make_some, &m) == 0)
+        n_threads++;
+    make_some(&m);
+    while (n_threads > 0) os_thread_join(&threads[--n_threads]);
+    r = (VkResult)atomic_load(&m.result);
+    if (r == VK_SUCCESS) slot->n_made = slot->n_pipelines;
     return r;
 }
 

@@ -1,10 +1,9 @@
 /* vulkan_stream.c: streams, events, copies, launches and programs.
  *
  * All streams of a device share one queue, which runs submissions in their order; so what one
- * stream has submitted comes before what another submits later. Every command waits for all
- * earlier ones by a barrier, unless it may run together with the one before
- * (vulkan_dispatch_beside). Commands collect in a batch, which is submitted when an event is
- * recorded, a program is launched or the stream is synchronized. */
+ * stream has submitted comes before what another submits later. Commands collect in a batch
+ * (vulkan_commands.c), which is submitted when an event is recorded, a program is launched or the
+ * stream is synchronized. */
 #include <assert.h>
 #include <string.h>
 
@@ -42,13 +41,14 @@ static void clear_batch(gpu_device *d, vulkan_batch *b, bool deliver) {
         b->staging->next = NULL;
         b->staging->used = 0;
     }
-    b->begun = false;
+    b->n_listed = 0;
     b->n_ticks = 0;
 }
 
 static void free_batch(gpu_device *d, vulkan_batch *b) {
     clear_batch(d, b, false);
     free_staging(d, b->staging);
+    d->host->free(b->list);
     d->slot->call.DestroyQueryPool(d->slot->device, b->ticks, NULL);
     b->staging = NULL;
 }
@@ -73,17 +73,6 @@ static void *take_staging(gpu_device *d, vulkan_batch *b, size_t n_bytes, void *
     s->used += (n_bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
     if (s->used > s->memory.n_bytes) s->used = s->memory.n_bytes;
     return host;
-}
-
-static VkResult begin_commands(gpu_device *d, vulkan_batch *b, VkCommandBufferUsageFlags flags) {
-    const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-                                           .flags = flags};
-    const VkResult r = d->slot->call.BeginCommandBuffer(b->commands, &info);
-    b->begun = r == VK_SUCCESS;
-    if (b->begun) /* the end of all push constants (args.h) */
-        d->slot->call.CmdPushConstants(b->commands, d->slot->layout, VK_SHADER_STAGE_COMPUTE_BIT,
-                                       PUSHED_BYTES, sizeof d->slot->books, &d->slot->books);
-    return r;
 }
 
 static VkResult make_commands(gpu_device *d, VkCommandPool pool, VkCommandBuffer *out) {
@@ -125,7 +114,6 @@ static vulkan_batch *batch_of(gpu_stream *s) {
     if (s->recording) return &s->recording->batch;
     if (s->open) return s->open;
     collect(s);
-    VkResult r = VK_SUCCESS;
     vulkan_batch *b = s->spare;
     if (b) {
         s->spare = b->next;
@@ -137,37 +125,14 @@ static vulkan_batch *batch_of(gpu_stream *s) {
             return NULL;
         }
         *b = (vulkan_batch){0};
-        r = make_commands(d, s->pool, &b->commands);
+        const VkResult r = make_commands(d, s->pool, &b->commands);
         if (r != VK_SUCCESS) {
             vulkan_stick(d, r, "cannot record commands");
             d->host->free(b);
             return NULL;
         }
     }
-    s->open = b; /* freed with the stream, also after a failure */
-    r = begin_commands(d, b, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT);
-    vulkan_stick(d, r, "cannot record commands");
-    return r == VK_SUCCESS ? b : NULL;
-}
-
-/* What follows sees everything before; with `host` also the host does, after the semaphore. */
-static void barrier(gpu_device *d, VkCommandBuffer commands, bool host) {
-    const VkPipelineStageFlags work = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT |
-                                      VK_PIPELINE_STAGE_TRANSFER_BIT;
-    const VkMemoryBarrier all = {
-        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-        .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-        .dstAccessMask = host ? VK_ACCESS_HOST_READ_BIT
-                              : VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
-                                    VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT};
-    d->slot->call.CmdPipelineBarrier(commands, work, host ? VK_PIPELINE_STAGE_HOST_BIT : work, 0, 1,
-                                     &all, 0, NULL, 0, NULL);
-}
-
-static VkResult end_commands(gpu_device *d, vulkan_batch *b) {
-    barrier(d, b->commands, true);
-    b->begun = false;
-    return d->slot->call.EndCommandBuffer(b->commands);
+    return s->open = b;
 }
 
 /* Submits the open batch and then the program; either may be missing. */
@@ -178,7 +143,7 @@ static void submit(gpu_stream *s, const gpu_program *program) {
     uint32_t n = 0;
     if (!b && !program) return;
     VkResult r = VK_SUCCESS;
-    if (b) r = b->begun ? end_commands(d, b) : VK_ERROR_OUT_OF_HOST_MEMORY;
+    if (b) r = vulkan_commands_write(d, b, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT);
     if (b) list[n++] = b->commands;
     if (program) list[n++] = program->batch.commands;
     const uint64_t value = s->value + 1;
@@ -312,12 +277,8 @@ void vulkan_event_record(gpu_stream *s, gpu_event *e) {
     assert(!s->recording);
     vulkan_batch *b = vulkan_alive(d) ? batch_of(s) : NULL;
     if (!b) return;
-    if (e->query) {
-        d->slot->call.CmdResetQueryPool(b->commands, e->query, 0, 1);
-        barrier(d, b->commands, false);
-        d->slot->call.CmdWriteTimestamp(b->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, e->query,
-                                        0);
-    }
+    const vulkan_command stamp = {.kind = VULKAN_TICK, .ticks = e->query};
+    if (e->query && !vulkan_command_add(d, b, &stamp)) return;
     submit(s, NULL);
     e->semaphore = s->semaphore;
     e->value = s->value;
@@ -360,10 +321,11 @@ double vulkan_event_elapsed(gpu_event *from, gpu_event *to) {
 static void launch(gpu_stream *s, vulkan_kernel k, const vulkan_variant *v, const void *args,
                    size_t n_args, const int64_t groups[3], bool beside) {
     gpu_device *d = s->device;
-    const vulkan_calls *call = &d->slot->call;
-    VkPipeline pipeline;
-    uint8_t stored[sizeof(uint64_t)];
-    for (int i = 0; i < 3; i++) assert(groups[i] >= 0 && groups[i] <= VULKAN_MOST_GROUPS);
+    vulkan_command c = {.kind = VULKAN_DISPATCH, .beside = beside};
+    for (int i = 0; i < 3; i++) {
+        assert(groups[i] >= 0 && groups[i] <= VULKAN_MOST_GROUPS);
+        c.groups[i] = (uint32_t)groups[i];
+    }
     if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0 || !vulkan_tick(d)) return;
     vulkan_batch *b = batch_of(s);
     if (!b) return;
@@ -371,21 +333,18 @@ static void launch(gpu_stream *s, vulkan_kernel k, const vulkan_variant *v, cons
         void *device, *host = take_staging(d, b, n_args, &device);
         if (!host) return;
         memcpy(host, args, n_args);
-        memcpy(stored, &device, sizeof stored);
-        args = stored;
-        n_args = sizeof stored;
+        memcpy(c.args, &device, sizeof device);
+        c.n_args = sizeof device;
+    } else {
+        memcpy(c.args, args, n_args);
+        c.n_args = (uint32_t)n_args;
     }
     os_mutex_lock(&d->slot->mutex);
-    const VkResult r = vulkan_pipeline_of(d->slot, k, v, &pipeline);
+    const VkResult r = vulkan_pipeline_number(d->slot, k, v, &c.pipeline);
     d->slot->n_dispatches++;
     os_mutex_unlock(&d->slot->mutex);
     vulkan_stick(d, r, "cannot make a pipeline");
-    if (r != VK_SUCCESS) return;
-    if (!beside) barrier(d, b->commands, false);
-    call->CmdBindPipeline(b->commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-    call->CmdPushConstants(b->commands, d->slot->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
-                           (uint32_t)n_args, args);
-    call->CmdDispatch(b->commands, (uint32_t)groups[0], (uint32_t)groups[1], (uint32_t)groups[2]);
+    if (r == VK_SUCCESS) vulkan_command_add(d, b, &c);
 }
 
 void vulkan_dispatch(gpu_stream *s, vulkan_kernel k, vulkan_variant v, const void *args,
@@ -404,9 +363,13 @@ void vulkan_dispatch_beside(gpu_stream *s, vulkan_kernel k, vulkan_variant v, co
 
 static void copy_buffer(gpu_stream *s, vulkan_batch *b, VkBuffer from, uint64_t from_at,
                         VkBuffer to, uint64_t to_at, size_t n_bytes) {
-    const VkBufferCopy part = {.srcOffset = from_at, .dstOffset = to_at, .size = n_bytes};
-    barrier(s->device, b->commands, false);
-    s->device->slot->call.CmdCopyBuffer(b->commands, from, to, 1, &part);
+    const vulkan_command copy = {.kind = VULKAN_COPY,
+                                 .from = from,
+                                 .to = to,
+                                 .from_at = from_at,
+                                 .to_at = to_at,
+                                 .n_bytes = n_bytes};
+    vulkan_command_add(s->device, b, &copy);
 }
 
 static void bad_address(gpu_stream *s) {
@@ -491,11 +454,12 @@ void vulkan_fill(gpu_stream *s, void *device, uint8_t value, size_t n_bytes) {
         bad_address(s);
         return;
     }
-    if (last > first) {
-        barrier(d, b->commands, false);
-        d->slot->call.CmdFillBuffer(b->commands, buffer, at + (first - begin), last - first,
-                                    value * 0x01010101u);
-    }
+    const vulkan_command words = {.kind = VULKAN_FILL_WORDS,
+                                  .to = buffer,
+                                  .to_at = at + (first - begin),
+                                  .n_bytes = last - first,
+                                  .word = value * 0x01010101u};
+    if (last > first && !vulkan_command_add(d, b, &words)) return;
     const vulkan_fill_args edges = {.at = {begin, last},
                                     .n = {(uint32_t)(first - begin), (uint32_t)(end - last)},
                                     .value = value};
@@ -517,13 +481,9 @@ bool vulkan_stream_ticks(gpu_stream *s, uint64_t *to) {
     if (!b->ticks && call->CreateQueryPool(d->slot->device, &info, NULL, &b->ticks) != VK_SUCCESS)
         return false;
     if (!vulkan_find_device(d->slot, to, sizeof *to, &buffer, &at)) return false;
-    const uint32_t i = b->n_ticks++;
-    call->CmdResetQueryPool(b->commands, b->ticks, i, 1);
-    barrier(d, b->commands, false);
-    call->CmdWriteTimestamp(b->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, b->ticks, i);
-    call->CmdCopyQueryPoolResults(b->commands, b->ticks, i, 1, buffer, at, sizeof *to,
-                                  VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
-    return true;
+    const vulkan_command stamp = {
+        .kind = VULKAN_TICK, .to = buffer, .to_at = at, .ticks = b->ticks, .tick = b->n_ticks++};
+    return vulkan_command_add(d, b, &stamp);
 }
 
 /* ---- programs -------------------------------------------------------------------------------- */
@@ -538,8 +498,6 @@ pi_status vulkan_record_begin(gpu_stream *s, pi_error *err) {
     *p = (gpu_program){.device = d};
     VkResult r = make_pool(d, &p->pool);
     if (r == VK_SUCCESS) r = make_commands(d, p->pool, &p->batch.commands);
-    if (r == VK_SUCCESS)
-        r = begin_commands(d, &p->batch, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT);
     if (r != VK_SUCCESS) {
         vulkan_program_free(p);
         return vulkan_error(err, r, "cannot record a program");
@@ -553,9 +511,15 @@ pi_status vulkan_record_end(gpu_stream *s, gpu_program **out, pi_error *err) {
     gpu_program *p = s->recording;
     if (!p) return error_set(err, PI_ERR_ARG, "no program is being recorded: begin one");
     s->recording = NULL;
-    const VkResult r = end_commands(d, &p->batch);
-    const pi_status status = r == VK_SUCCESS ? vulkan_status(d, err) /* of what was enqueued */
-                                             : vulkan_error(err, r, "cannot record a program");
+    pi_status status = vulkan_status(d, err); /* of what was enqueued */
+    const VkResult r = status == PI_OK
+                           ? vulkan_commands_write(d, &p->batch,
+                                                   VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
+                           : VK_SUCCESS;
+    if (r != VK_SUCCESS) status = vulkan_error(err, r, "cannot record a program");
+    d->host->free(p->batch.list);
+    p->batch.list = NULL;
+    p->batch.max_listed = 0;
     if (status == PI_OK)
         *out = p;
     else

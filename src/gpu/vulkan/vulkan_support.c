@@ -13,10 +13,8 @@ static bool has_op(gpu_op op) {
     }
 }
 
-/* Attention to selected blocks or positions, and to compressed keys, is missing. */
+/* Attention to compressed keys is missing. */
 bool vulkan_supports(gpu_op op, quant_type type, const gpu_shape *shape) {
-    const bool selects = shape && shape->index_dim > 0 &&
-                         (op == GPU_OP_ATTENTION || op == GPU_OP_ROPE_STORE);
     const bool joint = shape && shape->joint && op == GPU_OP_ATTENTION;
-    return has_op(op) && !selects && !joint && gpu_kernels_support(op, type, shape);
+    return has_op(op) && !joint && gpu_kernels_support(op, type, shape);
 }

@@ -119,16 +119,35 @@ ARGS(vulkan_heads_args) {
 #define ATTENTION_CHUNKS        1
 #define ATTENTION_HEAD_GATES    2
 #define ATTENTION_GATE_SOFTPLUS 4
+/* WAY: attends to listed positions, or to blocks that are not left out */
+#define ATTENTION_LISTED 1
+#define ATTENTION_BLOCKS 2
 ARGS(vulkan_attention_args) {
     u64 q, cols, sinks, slopes, gate, partial, result;
-    u64 k_offset, v_offset, k_row, v_row;
+    u64 k_offset, v_offset, k_row, v_row, sparse_offset;
     i32 ldq, ldo, ldg, q_stride, gate_stride;
     i32 n_head, n_head_kv, head_dim, v_dim, type_k, type_v;
     i32 n_cols, n_splits, window, v_hadamard;
     float scale, softcap, temperature;
     i32 temperature_length, temperature_offset;
     i32 q_hadamard; /* MLA: kv.k_hadamard; the shader multiplies the queries. 0: none */
+    i32 sparse_size, sparse_top, sparse_heads, sparse_list; /* of gpu_sparse */
     u32 flags;
+};
+
+#define BLOCKS_SUMS 1      /* a bit of WAY */
+ARGS(vulkan_blocks_args) { /* of gpu_find_blocks */
+    u64 q, weights, cols, k_offset, k_row, sparse_offset;
+    i32 ldq, ldw, head_dim, type_k, ratio, n_queries, local;
+    i32 sparse_size, sparse_top, sparse_heads, sparse_list, unused; /* of gpu_sparse */
+};
+
+ARGS(vulkan_compress_args) { /* of gpu_compress */
+    u64 x, norm, inv_freq, inv_freq_long, cols, k_offset, k_row;
+    i64 at;
+    i32 ldx, long_from, ratio, dim, n_rot, rot_at, neox, type_k, k_hadamard;
+    float scale, eps;
+    u32 unused;
 };
 
 #define FFN_SKIP 1
@@ -236,6 +255,11 @@ ARGS(vulkan_hyper_args) { /* of gpu_hyper */
     u64 weights, base, scale, streams, x;
     float factor, eps;
     i32 lds, ldw, ldx, n, n_stream, adds;
+};
+
+ARGS(vulkan_hyper_mean_args) { /* of gpu_hyper_mean */
+    u64 y, gate, x;
+    i32 ldy, ldg, ldx, n, n_stream, unused;
 };
 
 ARGS(vulkan_past_args) { /* of gpu_past */

@@ -1,7 +1,7 @@
 // attention.comp: softmax(Q K^T) V over the cache, in tiles of 64 positions with an online softmax. A
 // workgroup of 128 threads computes up to COLS queries that share a KV head, over one part of the
 // positions: a key is read once for all of them. Eight lanes share a key; v_dim / 8 threads share a
-// value.
+// value. Sparse attention (WAY) reads the positions of a list, or the blocks that are not left out.
 #version 460
 #include "vulkan.glsl"
 #include "math.glsl"
@@ -11,6 +11,7 @@
 STORED(vulkan_attention_args)
 #define a a_stored
 #include "attention.glsl"
+#include "blocks.glsl"
 
 const int TILE = 64, MOST = 4; // positions; queries
 
@@ -72,10 +73,13 @@ void main() {
     int split = int(gl_WorkGroupID.y), c = int(gl_WorkGroupID.z);
     int pos = column_pos(a.cols, c), n_ctx = column_n_ctx(a.cols, c);
     uint64_t kv = column_kv(a.cols, c);
-    uvec2 range = range_of(pos, uint(split));
-    uint64_t k = kv + uint64_t(n_ctx) * a.k_offset + uint64_t(range.x) * a.k_row +
+    bool chooses = WAY != 0 && !attends_all(pos), listed = chooses && WAY == ATTENTION_LISTED;
+    uint64_t scores = chooses ? scores_of(c, listed ? 0 : kv_head) : 0, list = at4(scores, n_ctx);
+    uvec2 range = range_of(listed ? a.sparse_top - 1 : pos, uint(split));
+    int begin = int(range.x), end = begin + int(range.y);
+    uint64_t k = kv + uint64_t(n_ctx) * a.k_offset +
                  uint64_t(kv_head * cache_head_bytes(a.type_k, a.head_dim));
-    uint64_t v = kv + uint64_t(n_ctx) * a.v_offset + uint64_t(range.x) * a.v_row +
+    uint64_t v = kv + uint64_t(n_ctx) * a.v_offset +
                  uint64_t(kv_head * cache_head_bytes(a.type_v, a.v_dim));
 
     float scale = scale_at(pos);
@@ -94,12 +98,21 @@ void main() {
     barrier();
     if (a.q_hadamard != 0) spread_queries(n_queries, a.q_hadamard);
 
-    for (int done = 0; done < int(range.y); done += TILE) {
-        int n = min(int(range.y) - done, TILE);
+    for (int at = begin, n; at < end; at += n) {
+        n = min(end - at, TILE);
+        if (chooses && !listed) {
+            int block = at / a.sparse_size, rest = (block + 1) * a.sparse_size - at;
+            n = min(n, rest);
+            if (load_float(at4(scores, block)) == -INF) {
+                n = rest;
+                continue;
+            }
+        }
         for (int j = t / 8; j < TILE; j += 16) { // all lanes come by
             float s[MOST];
             [[unroll]] for (int h = 0; h < MOST; h++) s[h] = 0;
-            uint64_t key = k + uint64_t(done + min(j, n - 1)) * a.k_row;
+            int p = at + min(j, n - 1);
+            uint64_t key = k + uint64_t(listed ? load_int(at4(list, p)) : p) * a.k_row;
             for (int i = t % 8; 8 * i < a.head_dim; i += 8) {
                 vec4 x, y;
                 cache_load(a.type_k, key, i, x, y);
@@ -112,7 +125,7 @@ void main() {
             }
         }
         barrier();
-        soften(n, n_queries, first_head, int(range.x) + done - pos);
+        soften(n, n_queries, first_head, at - pos);
         barrier();
         [[unroll]] for (int h = 0; h < int(COLS); h++) {
             low[h] *= shrink[h];
@@ -120,7 +133,8 @@ void main() {
         }
         for (int j = my_group; my_group < groups && j < n; j += groups) {
             vec4 x, y;
-            cache_load(a.type_v, v + uint64_t(done + j) * a.v_row, my_eight, x, y);
+            int p = listed ? load_int(at4(list, at + j)) : at + j;
+            cache_load(a.type_v, v + uint64_t(p) * a.v_row, my_eight, x, y);
             [[unroll]] for (int h = 0; h < int(COLS); h++) {
                 low[h] += weight[h][j] * x;
                 high[h] += weight[h][j] * y;
