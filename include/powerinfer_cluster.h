@@ -1,9 +1,9 @@
 /* powerinfer_cluster.h: a model on several machines: every process (rank) that an MPI launcher
  * started has a range of its layers. Included by powerinfer.h; docs/cluster-mpi.md.
  *
- * All ranks call pi_cluster_open and open the same model. Rank 0 creates contexts with
- * pi_context_options.cluster and uses them as if the model were on one machine. All other ranks
- * call pi_cluster_work, which returns when rank 0 closes the cluster.
+ * All ranks call pi_cluster_open and open the same model, or receive it from rank 0. Rank 0 creates
+ * contexts with pi_context_options.cluster and uses them as if the model were on one machine. All
+ * other ranks call pi_cluster_work, which returns when rank 0 closes the cluster.
  *
  * When a rank is lost, calls on the others fail with PI_ERR_DEVICE, and pi_cluster_close ends all
  * processes with exit status 1. */
@@ -20,6 +20,7 @@ extern "C" {
 #endif
 
 struct pi_model;
+struct pi_model_options;
 struct pi_context;
 struct pi_context_options;
 typedef struct pi_cluster pi_cluster;
@@ -55,6 +56,15 @@ PI_API void pi_cluster_fail(pi_cluster *cluster);
 PI_API int32_t pi_cluster_rank(const pi_cluster *cluster);
 PI_API int32_t pi_cluster_size(const pi_cluster *cluster); /* ranks */
 
+/* On a rank above 0 without the model's file: waits until rank 0 creates a context, and opens the
+ * model with the metadata that rank 0 then sends; pi_cluster_work receives the weights of the
+ * rank's layers. They are kept in memory, or in a file without a name in `folder` (NULL: in
+ * memory). Adapters of `options` that are not here come from rank 0 as well, if it opened them with
+ * adapters_by_context. Rank 0 must have opened the model from its file. *out is NULL if rank 0
+ * closed the cluster before. PI_ERR_DEVICE. */
+PI_API pi_status pi_cluster_receive(pi_cluster *cluster, const char *folder,
+                                    const struct pi_model_options *options, struct pi_model **out,
+                                    pi_error *err);
 /* On a rank above 0: computes for the contexts of rank 0. Threads, memory budgets and devices are
  * those of `options`; everything that results depend on comes from rank 0. */
 PI_API pi_status pi_cluster_work(pi_cluster *cluster, const struct pi_model *model,

@@ -756,6 +756,8 @@ export const functions = {
         'int32_t pi_cluster_rank(const pi_cluster * cluster)',
     pi_cluster_size:
         'int32_t pi_cluster_size(const pi_cluster * cluster)',
+    pi_cluster_receive:
+        'int pi_cluster_receive(pi_cluster * cluster, const char * folder, const pi_model_options * options, _Out_ pi_model ** out, _Out_ pi_error * err)',
     pi_cluster_work:
         'int pi_cluster_work(pi_cluster * cluster, const pi_model * model, const pi_context_options * options, _Out_ pi_error * err)',
     pi_context_ranks:

@@ -939,6 +939,7 @@ export class Cluster extends Native {
     fail(): void;
     rank(): number;
     size(): number;
+    receive(folder?: string | null, options?: ModelOptions): Promise<Model | null>;
     work(model: Model, options?: ContextOptions): Promise<void>;
 }
 

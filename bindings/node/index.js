@@ -755,6 +755,17 @@ export class Cluster extends Native {
         return get('pi_cluster_size', this);
     }
 
+    /* On a rank above 0 without the model's file: opens the model with the metadata that rank 0
+     * sends; work receives its layers, into memory or into a file in `folder`. null: rank 0 closed
+     * the cluster before. */
+    async receive(folder = null, options = {}) {
+        const call = new Call(this);
+        const [out, values] = [[null], call.options('pi_model_options', options)];
+        await call.run('pi_cluster_receive', [this, folder, values, out]);
+        if (!out[0]) return null;
+        return adopt(new Model(HANDLE), new Handle(out[0], C.pi_model_close, [], null));
+    }
+
     /* On a rank above 0: computes for the contexts of rank 0 until it closes the cluster. */
     async work(model, options = {}) {
         const call = new Call(this, model);

@@ -1583,6 +1583,8 @@ pi_cluster_close = _declare("pi_cluster_close", None, POINTER(pi_cluster))
 pi_cluster_fail = _declare("pi_cluster_fail", None, POINTER(pi_cluster))
 pi_cluster_rank = _declare("pi_cluster_rank", c_int32, POINTER(pi_cluster))
 pi_cluster_size = _declare("pi_cluster_size", c_int32, POINTER(pi_cluster))
+pi_cluster_receive = _declare("pi_cluster_receive", c_int, POINTER(pi_cluster), c_char_p,
+    POINTER(pi_model_options), POINTER(POINTER(pi_model)), POINTER(pi_error))
 pi_cluster_work = _declare("pi_cluster_work", c_int, POINTER(pi_cluster), POINTER(pi_model),
     POINTER(pi_context_options), POINTER(pi_error))
 pi_context_ranks = _declare("pi_context_ranks", c_int32, POINTER(pi_context))
@@ -2493,6 +2495,21 @@ class Cluster(_Object):
     def size(self) -> int:
         """The number of ranks."""
         return _get(pi_cluster_size, self)
+
+    def receive(self, folder: Optional[Path] = None,
+                **options: Unpack[ModelOptions]) -> Optional[Model]:
+        """On a rank above 0 without the model's file: opens the model with the metadata that rank 0
+        sends; work receives its layers, into memory or into a file in `folder`. None: rank 0 closed
+        the cluster before. Options: the fields of ModelOptions."""
+        call, out = _Call(self), POINTER(pi_model)()
+        values = call.options(pi_model_options, options)
+        call.run(pi_cluster_receive, self, None if folder is None else _bytes(folder),
+                 byref(values), byref(out))
+        if not out:
+            return None
+        model = Model.__new__(Model)
+        model._opened(_Handle(out, pi_model_close, [], None))
+        return model
 
     def work(self, model: Model, **options: Unpack[ContextOptions]) -> None:
         """On a rank above 0: computes for the contexts of rank 0 until it closes the cluster.

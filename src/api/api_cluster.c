@@ -6,7 +6,8 @@
  *   others         answer              answer             answer
  *
  * A rank measures a decode step of some layers, which it creates for this; rank 0 also measures the
- * output head. */
+ * output head. A rank without the model's file answers START twice: that it needs the metadata, and
+ * then as all others; it receives layers after MEASURE and LAYERS (api_cluster_file.c). */
 #include "api_cluster.h"
 
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 #include "cluster.h"
 #include "cpu_topology.h"
+#include "file.h"
 #include "log.h"
 #include "median.h"
 #include "mem.h"
@@ -22,13 +24,7 @@
 #include "place_ranks.h"
 #include "session_file.h"
 
-enum { SETTINGS_BYTES = 2048, KERNELS_BYTES = 16 };
-
-struct pi_cluster {
-    cluster *ranks;
-    pi_cluster_options options;
-    char settings[SETTINGS_BYTES];
-};
+enum { KERNELS_BYTES = 16 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -81,7 +77,7 @@ typedef struct work_start {
     uint32_t op;
     char version[16];
     uint64_t model, adapters; /* hashes */
-    char settings[SETTINGS_BYTES];
+    char settings[CLUSTER_SETTINGS_BYTES];
     char kernels[KERNELS_BYTES];
     int32_t n_batch, n_logits;
     int32_t type_k, type_v;
@@ -102,6 +98,9 @@ typedef struct work_answer {
     int32_t status;
     char message[PI_ERROR_TEXT_MAX];
     place_rank measured;
+    bool needs_model;   /* the metadata, and then the layers */
+    uint64_t adapters;  /* bit i: it needs adapter i */
+    int32_t first, end; /* layers that it will measure */
 } work_answer;
 
 static pi_status tell_rank(cluster *ranks, int rank, const void *data, size_t n, pi_error *err) {
@@ -119,8 +118,7 @@ static pi_status tell(cluster *ranks, const void *data, size_t n, pi_error *err)
     return status;
 }
 
-/* Receives the answer of a rank. measured: may be NULL. */
-static pi_status hear_rank(cluster *ranks, int rank, place_rank *measured, pi_error *err) {
+pi_status api_cluster_hear(cluster *ranks, int rank, work_answer *out, pi_error *err) {
     cluster_buffer b = {0};
     work_answer answer;
     pi_status status = cluster_receive(ranks, rank, CLUSTER_REPLIES, &b, err);
@@ -133,33 +131,45 @@ static pi_status hear_rank(cluster *ranks, int rank, place_rank *measured, pi_er
         answer.message[sizeof answer.message - 1] = '\0';
         if (answer.status != PI_OK)
             status = cluster_name_rank(ranks, rank, (pi_status)answer.status, answer.message, err);
-        if (measured) *measured = answer.measured;
+        if (out) *out = answer;
     }
     cluster_buffer_free(&b);
     return status;
 }
 
-/* Receives the answers of all other ranks; returns the first error. */
-static pi_status hear(cluster *ranks, pi_error *err) {
+/* Receives the answers of all other ranks; returns the first error. out: [ranks], or NULL. */
+static pi_status hear(cluster *ranks, work_answer *out, pi_error *err) {
     pi_status first = PI_OK;
     for (int rank = 1; rank < cluster_ranks(ranks) && !cluster_failed(ranks); rank++) {
-        pi_status status = hear_rank(ranks, rank, NULL, first == PI_OK ? err : NULL);
+        pi_status status = api_cluster_hear(ranks, rank, out ? &out[rank] : NULL,
+                                            first == PI_OK ? err : NULL);
         if (first == PI_OK) first = status;
     }
     return first;
 }
 
+/* content: NULL, or what to answer besides the status. */
 static pi_status answer(cluster *ranks, pi_status result, const pi_error *why,
-                        const place_rank *measured, pi_error *err) {
+                        const work_answer *content, pi_error *err) {
     void *message;
     pi_status status = cluster_reserve(ranks, sizeof(work_answer), &message, err);
     if (status != PI_OK) return status;
     work_answer *a = message;
     memset(a, 0, sizeof *a);
+    if (content) *a = *content;
     a->status = (int32_t)result;
     if (result != PI_OK) memcpy(a->message, why->message, sizeof a->message);
-    if (measured) a->measured = *measured;
     return cluster_send(ranks, 0, CLUSTER_REPLIES, err);
+}
+
+/* Answers with an error in the middle of a transfer, and then receives what rank 0 has already
+ * sent. Rank 0 ends all ranks. */
+static pi_status refuse(cluster *ranks, const pi_error *why, pi_error *err) {
+    cluster_buffer b = {0};
+    pi_status status = answer(ranks, why->status, why, NULL, err);
+    while (status == PI_OK) status = cluster_receive(ranks, 0, CLUSTER_BULK, &b, err);
+    cluster_buffer_free(&b);
+    return status;
 }
 
 void pi_cluster_close(pi_cluster *c) {
@@ -168,6 +178,8 @@ void pi_cluster_close(pi_cluster *c) {
     if (cluster_rank(c->ranks) == 0 && !cluster_failed(c->ranks))
         (void)tell(c->ranks, &close, sizeof close, NULL);
     cluster_close(c->ranks);
+    for (int i = 0; i < CLUSTER_MAX_RANKS; i++) mem_free(c->sent[i]);
+    cluster_buffer_free(&c->start);
     mem_free(c);
 }
 
@@ -230,11 +242,16 @@ static bool differing_line(const char *a, const char *b, int *at) {
     }
 }
 
+static pi_status compare_version(const work_start *first, pi_error *err) {
+    if (strcmp(pi_version(), first->version) == 0) return PI_OK;
+    return error_set(err, PI_ERR_UNSUPPORTED, "version %s, rank 0 has %s: install one release",
+                     pi_version(), first->version);
+}
+
 static pi_status compare(const work_start *own, const work_start *first, pi_error *err) {
     int at;
-    if (strcmp(own->version, first->version) != 0)
-        return error_set(err, PI_ERR_UNSUPPORTED, "version %s, rank 0 has %s: install one release",
-                         own->version, first->version);
+    pi_status status = compare_version(first, err);
+    if (status != PI_OK) return status;
     if (own->model != first->model)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "another model file than on rank 0: copy that file, or name it");
@@ -253,24 +270,30 @@ static pi_status compare(const work_start *own, const work_start *first, pi_erro
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* Runs decode steps of layers whose weights are large compared with the last-level cache: on rank 0
- * the first layers, and then the output head, on other ranks the last layers. */
-static pi_status time_rank(const model *m, const engine_options *o, bool has_head, place_rank *out,
-                           pi_error *err) {
-    enum { ROUNDS = 9, WARM_UP = 2 };
-    const int n = m->hp.n_layer;
+/* The layers that a rank measures: their weights are large compared with the last-level cache. Rank
+ * 0: the first ones; others: the last ones. A rank that receives the model will probably have those
+ * around its share of equal ones. */
+static void choose_measured(const pi_model *m, int rank, int n_ranks, int *first, int *end) {
+    const int n = m->weights->hp.n_layer;
     const uint64_t enough = 2 * cpu_last_cache();
+    *first = rank == 0 ? 0 : m->received ? n * rank / n_ranks : n - 1;
+    *end = *first + 1;
+    while (*end - *first < n && place_layer_bytes(m->weights, *first, *end, true) < enough) {
+        if (*end < n)
+            ++*end;
+        else
+            --*first;
+    }
+}
+
+/* Runs decode steps of layers [first, end), and with has_head of the output head. */
+static pi_status time_rank(const model *m, const engine_options *o, int first, int end,
+                           bool has_head, place_rank *out, pi_error *err) {
+    enum { ROUNDS = 9, WARM_UP = 2 };
     double layers[ROUNDS + WARM_UP], heads[ROUNDS + WARM_UP];
     engine_options options = *o;
     engine_context *c = NULL;
     pi_session *s = NULL;
-    int first = has_head ? 0 : n - 1, end = has_head ? 1 : n;
-    while (end - first < n && place_layer_bytes(m, first, end, true) < enough) {
-        if (has_head)
-            end++;
-        else
-            first--;
-    }
     options.plan.first_layer = first;
     options.plan.end_layer = end;
     options.ram_budget = 0;
@@ -291,23 +314,31 @@ static pi_status time_rank(const model *m, const engine_options *o, bool has_hea
 }
 
 /* What this rank can do. Ranks on one machine share its memory. */
-static pi_status measure(const cluster *ranks, const model *m, const engine_options *o,
+static pi_status measure(const cluster *ranks, const pi_model *m, const engine_options *o,
                          place_rank *out, pi_error *err) {
-    const int own = cluster_rank(ranks);
-    int n_here = 0;
-    for (int i = 0; i < cluster_ranks(ranks); i++)
+    const int own = cluster_rank(ranks), n = cluster_ranks(ranks);
+    int n_here = 0, first, end;
+    for (int i = 0; i < n; i++)
         n_here += strcmp(cluster_host(ranks, i), cluster_host(ranks, own)) == 0;
     uint64_t room = memory_room();
     *out = (place_rank){.memory = room == UINT64_MAX ? room : room / 12 * 11 / (uint64_t)n_here};
+    if (m->received && api_received_in_memory(m->received) && room != UINT64_MAX)
+        out->memory += api_received_bytes(m->received);
     if (o->ram_budget > 0 && o->ram_budget < out->memory) out->memory = o->ram_budget;
-    return time_rank(m, o, own == 0, out, err);
+    choose_measured(m, own, n, &first, &end);
+    if (!m->received) return time_rank(m->weights, o, first, end, own == 0, out, err);
+    model *part = NULL; /* with what is computed from the layers when a model is opened */
+    pi_status status = model_open_part(m->weights, NULL, 0, first, end, &part, err);
+    if (status == PI_OK) status = time_rank(part, o, first, end, false, out, err);
+    model_close(part);
+    return status;
 }
 
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
 /* Machines measure at the same time, but ranks of one machine one after the other: a token uses one
- * rank at a time. measured: [ranks] */
-static pi_status measure_all(pi_context *c, pi_cluster *group, place_rank *measured,
+ * rank at a time. answers: [ranks], to START; then their `measured` is filled in. */
+static pi_status measure_all(pi_context *c, pi_cluster *group, work_answer *answers,
                              pi_error *err) {
     const work_start ask = {.op = WORK_MEASURE};
     const int n = cluster_ranks(group->ranks);
@@ -319,26 +350,32 @@ static pi_status measure_all(pi_context *c, pi_cluster *group, place_rank *measu
     }
     pi_status status = PI_OK;
     for (int k = 0; k < n_turns && status == PI_OK; k++) {
-        for (int i = 1; i < n && status == PI_OK; i++)
-            if (turn[i] == k) status = tell_rank(group->ranks, i, &ask, sizeof ask, err);
+        for (int i = 1; i < n && status == PI_OK; i++) {
+            if (turn[i] != k) continue;
+            status = tell_rank(group->ranks, i, &ask, sizeof ask, err);
+            if (status == PI_OK && group->sent[i])
+                status = api_file_send_layers(group, i, c->model, answers[i].first, answers[i].end,
+                                              err);
+        }
         if (k == 0 && status == PI_OK)
-            status = measure(group->ranks, c->model->weights, &c->options, &measured[0], err);
+            status = measure(group->ranks, c->model, &c->options, &answers[0].measured, err);
         for (int i = 1; i < n && status == PI_OK; i++)
-            if (turn[i] == k) status = hear_rank(group->ranks, i, &measured[i], err);
+            if (turn[i] == k) status = api_cluster_hear(group->ranks, i, &answers[i], err);
     }
     return status;
 }
 
-static pi_status divide(pi_context *c, pi_cluster *group, pi_error *err) {
+static pi_status divide(pi_context *c, pi_cluster *group, work_answer *answers, pi_error *err) {
     const model *m = c->model->weights;
     const int n = cluster_ranks(group->ranks);
-    place_rank measured[CLUSTER_MAX_RANKS] = {{0}};
+    place_rank measured[CLUSTER_MAX_RANKS];
     if (group->options.n_split > 0) {
         place_ranks_split(m->hp.n_layer, group->options.split, n, c->stages.end);
         return PI_OK;
     }
-    pi_status status = measure_all(c, group, measured, err);
+    pi_status status = measure_all(c, group, answers, err);
     if (status != PI_OK) return status;
+    for (int i = 0; i < n; i++) measured[i] = answers[i].measured;
     place_ranks_solve(m, measured, n, c->stages.end);
     for (int i = 0; i < n; i++)
         c->predicted[i] = place_rank_seconds(m, &measured[i], i > 0 ? c->stages.end[i - 1] : 0,
@@ -355,9 +392,21 @@ static void set_layers(pi_context *c, const pi_cluster *group) {
     c->options.plan.end_layer = c->stages.end[rank];
 }
 
+/* Sends the ranks that need it what opening the model needs, and hears their second answers. */
+static pi_status send_heads(pi_context *c, pi_cluster *group, work_answer *answers, pi_error *err) {
+    pi_status status = PI_OK;
+    for (int i = 1; i < cluster_ranks(group->ranks) && status == PI_OK; i++)
+        if (answers[i].needs_model)
+            status = api_file_send_head(group, i, c->model, answers[i].adapters, err);
+    for (int i = 1; i < cluster_ranks(group->ranks) && status == PI_OK; i++)
+        if (answers[i].needs_model) status = api_cluster_hear(group->ranks, i, &answers[i], err);
+    return status;
+}
+
 static pi_status begin(pi_context *c, pi_cluster *group, pi_error *err) {
     const model *m = c->model->weights;
     const int n = cluster_ranks(group->ranks);
+    work_answer answers[CLUSTER_MAX_RANKS];
     work_start start;
     work_layers layers = {.op = WORK_LAYERS};
     if (n > m->hp.n_layer)
@@ -371,12 +420,18 @@ static pi_status begin(pi_context *c, pi_cluster *group, pi_error *err) {
     if (c->options.plan.cache_bytes == 0) c->options.plan.cache_bytes = cpu_last_cache();
     describe(group, m, &c->options, &start);
     pi_status status = tell(group->ranks, &start, sizeof start, err);
-    if (status == PI_OK) status = hear(group->ranks, err);
-    if (status == PI_OK) status = divide(c, group, err);
+    if (status == PI_OK) status = hear(group->ranks, answers, err);
+    if (status == PI_OK) status = send_heads(c, group, answers, err);
+    if (status == PI_OK) status = divide(c, group, answers, err);
     if (status != PI_OK) return status;
     for (int i = 0; i < n; i++) layers.end[i] = c->stages.end[i];
     set_layers(c, group);
-    return tell(group->ranks, &layers, sizeof layers, err);
+    status = tell(group->ranks, &layers, sizeof layers, err);
+    for (int i = 1; i < n && status == PI_OK; i++)
+        if (group->sent[i])
+            status = api_file_send_layers(group, i, c->model, c->stages.end[i - 1],
+                                          c->stages.end[i], err);
+    return status;
 }
 
 /* After an error the other ranks are at an unknown point: the cluster ends. */
@@ -388,7 +443,7 @@ pi_status api_cluster_begin(pi_context *c, pi_cluster *group, pi_error *err) {
 }
 
 pi_status api_cluster_end(pi_context *c, pi_error *err) {
-    pi_status status = hear(c->cluster->ranks, err);
+    pi_status status = hear(c->cluster->ranks, NULL, err);
     if (status != PI_OK) cluster_fail(c->cluster->ranks);
     return status;
 }
@@ -398,9 +453,13 @@ pi_status api_cluster_end(pi_context *c, pi_error *err) {
 /* Creates this rank's part of a context and computes until rank 0 destroys it. */
 static pi_status work_on(pi_cluster *group, pi_context *c, const pi_context_options *o,
                          const work_layers *layers, pi_error *err) {
+    const pi_model *m = c->model;
     pi_error why;
     for (int i = 0; i < cluster_ranks(group->ranks); i++) c->stages.end[i] = layers->end[i];
     set_layers(c, group);
+    if (m->received && api_file_receive_layers(group->ranks, m, c->options.plan.first_layer,
+                                               c->options.plan.end_layer, &why) != PI_OK)
+        return refuse(group->ranks, &why, err);
     pi_status made = api_place(c, o, &why);
     pi_status status = answer(group->ranks, made, &why, NULL, err);
     if (status == PI_OK && made == PI_OK) status = engine_work(c->engine, err);
@@ -421,8 +480,9 @@ static pi_status obey(pi_cluster *group, const pi_model *opened, const pi_contex
                       const work_start *first, cluster_buffer *b, pi_error *err) {
     pi_context c = {.model = opened};
     const model *m = opened->weights;
+    const int rank = cluster_rank(group->ranks), n_ranks = cluster_ranks(group->ranks);
     work_start own;
-    place_rank measured;
+    work_answer content = {0};
     uint32_t op = 0;
     pi_error why;
     pi_status result = option_engine(m, o, &c.options, &why);
@@ -432,11 +492,15 @@ static pi_status obey(pi_cluster *group, const pi_model *opened, const pi_contex
         result = compare(&own, first, &why);
         take_over(first, &c.options);
     }
-    pi_status status = answer(group->ranks, result, &why, NULL, err);
+    choose_measured(opened, rank, n_ranks, &content.first, &content.end);
+    pi_status status = answer(group->ranks, result, &why, &content, err);
     if (status == PI_OK) status = next_command(group->ranks, b, &op, err);
     if (status == PI_OK && op == WORK_MEASURE) {
-        result = measure(group->ranks, m, &c.options, &measured, &why);
-        status = answer(group->ranks, result, &why, &measured, err);
+        if (opened->received && api_file_receive_layers(group->ranks, opened, content.first,
+                                                        content.end, &why) != PI_OK)
+            return refuse(group->ranks, &why, err);
+        result = measure(group->ranks, opened, &c.options, &content.measured, &why);
+        status = answer(group->ranks, result, &why, &content, err);
         if (status == PI_OK) status = next_command(group->ranks, b, &op, err);
     }
     if (status != PI_OK || op == WORK_CLOSE) return status;
@@ -447,22 +511,55 @@ static pi_status obey(pi_cluster *group, const pi_model *opened, const pi_contex
     return work_on(group, &c, o, &layers, err);
 }
 
+/* Takes the next START; WORK_CLOSE in *op: rank 0 has left. */
+static pi_status next_start(pi_cluster *group, cluster_buffer *b, uint32_t *op, pi_error *err) {
+    do { /* other commands: the end of a context that was not created here */
+        pi_status status = next_command(group->ranks, b, op, err);
+        if (status != PI_OK) return status;
+    } while (*op != WORK_START && *op != WORK_CLOSE);
+    if (*op == WORK_CLOSE || b->n == sizeof(work_start)) return PI_OK;
+    return error_set(err, PI_ERR_FORMAT, "rank 0 runs another version");
+}
+
+pi_status pi_cluster_receive(pi_cluster *group, const char *folder, const pi_model_options *options,
+                             pi_model **out, pi_error *err) {
+    const pi_model_options o = options ? *options : pi_model_default_options();
+    work_answer needs = {.needs_model = true};
+    work_start first;
+    uint32_t op = 0;
+    pi_error why = {.status = PI_OK};
+    *out = NULL;
+    pi_status status = next_start(group, &group->start, &op, err);
+    if (status == PI_OK && op == WORK_CLOSE) {
+        group->start.n = 0;
+        return PI_OK;
+    }
+    if (status == PI_OK) {
+        memcpy(&first, group->start.data, sizeof first);
+        for (size_t i = 0; i < o.n_adapters && i < 64; i++)
+            if (!file_exists(o.adapters[i].path)) needs.adapters |= UINT64_C(1) << i;
+        pi_status result = compare_version(&first, &why);
+        status = answer(group->ranks, result, &why, &needs, err);
+        if (status == PI_OK && result == PI_OK)
+            result = api_file_receive_head(group->ranks, folder, &o, needs.adapters, out, &why);
+        if (status == PI_OK && result != PI_OK) status = refuse(group->ranks, &why, err);
+    }
+    if (status != PI_OK) cluster_fail(group->ranks);
+    return status;
+}
+
 pi_status pi_cluster_work(pi_cluster *group, const pi_model *opened,
                           const pi_context_options *options, pi_error *err) {
     pi_context_options o = *options;
-    cluster_buffer b = {0};
-    pi_status status;
+    cluster_buffer b = group->start; /* pi_cluster_receive took the first one */
+    pi_status status = PI_OK;
     o.max_batch = 0; /* ubatches are rank 0's */
-    for (;;) {
-        uint32_t op = 0;
+    group->start = (cluster_buffer){0};
+    for (bool taken = b.n > 0;; taken = false) {
+        uint32_t op = WORK_START;
         work_start first;
-        status = next_command(group->ranks, &b, &op, err);
+        if (!taken) status = next_start(group, &b, &op, err);
         if (status != PI_OK || op == WORK_CLOSE) break;
-        if (op != WORK_START) continue; /* the end of a context that was not created here */
-        if (b.n != sizeof first) {
-            status = error_set(err, PI_ERR_FORMAT, "rank 0 runs another version");
-            break;
-        }
         memcpy(&first, b.data, sizeof first);
         status = obey(group, opened, &o, &first, &b, err);
         if (status != PI_OK) break;

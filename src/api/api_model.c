@@ -108,6 +108,8 @@ typedef struct model_source {
     const char *path; /* or a name for messages */
     const void *data;
     size_t n_bytes;
+    const char *const *parts; /* [n_parts] as in gguf_open_options */
+    int n_parts;
 } model_source;
 
 static pi_status open_memory(pi_model *m, const model_source *from, const pi_model_options *o,
@@ -139,20 +141,22 @@ static pi_status open_memory(pi_model *m, const model_source *from, const pi_mod
     return PI_OK;
 }
 
-static pi_status open_file(pi_model *m, const char *path, const pi_model_options *o,
+static pi_status open_file(pi_model *m, const model_source *from, const pi_model_options *o,
                            pi_error *err) {
     progress report = {.fn = o->progress, .user = o->progress_user};
     gguf_open_options file = {.copy = o->no_mmap,
                               .lock = o->mlock,
                               .header_only = o->vocab_only,
                               .n_overrides = o->n_overrides,
+                              .parts = from->parts,
+                              .n_parts = from->n_parts,
                               .report = &report};
     gguf_override *overrides;
     pi_status status = inner_overrides(o, &overrides, err);
     if (status != PI_OK) return status;
     file.overrides = overrides;
     gguf_file *opened = NULL;
-    status = gguf_open(path, &file, &opened, err);
+    status = gguf_open(from->path, &file, &opened, err);
     mem_free(overrides);
     if (status != PI_OK) return status;
     if (!o->vocab_only) return open_weights(m, opened, o, err);
@@ -172,7 +176,7 @@ static pi_status check_vocab(const pi_model *m, const char *path, pi_error *err)
 
 static pi_status load(pi_model *m, const model_source *from, const pi_model_options *o,
                       pi_error *err) {
-    pi_status status = from->data ? open_memory(m, from, o, err) : open_file(m, from->path, o, err);
+    pi_status status = from->data ? open_memory(m, from, o, err) : open_file(m, from, o, err);
     if (status == PI_OK && o->check_tensors && m->weights)
         status = model_check_tensors(m->weights, 0, err);
     if (status != PI_OK) return status;
@@ -207,6 +211,12 @@ pi_status pi_model_open(const char *path, const pi_model_options *options, pi_mo
                         pi_error *err) {
     const model_source from = {.path = path};
     return open_from(&from, options, out, err);
+}
+
+pi_status api_model_open_parts(const char *const *parts, int n_parts, const pi_model_options *o,
+                               pi_model **out, pi_error *err) {
+    const model_source from = {.path = parts[0], .parts = parts, .n_parts = n_parts};
+    return open_from(&from, o, out, err);
 }
 
 pi_status pi_model_open_memory(const void *data, size_t n_bytes, const pi_model_options *options,
@@ -265,6 +275,7 @@ void pi_model_close(pi_model *m) {
     mem_free(m->architecture);
     mem_free(m->type);
     mem_unmap(m->memory, m->n_memory);
+    api_received_free(m->received);
     vocab_trie_free(m->trie);
     mem_free(m);
 }

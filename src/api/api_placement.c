@@ -215,9 +215,10 @@ pi_status api_place(pi_context *c, const pi_context_options *o, pi_error *err) {
     uint8_t *stays = NULL;
     const pi_model *m = c->model;
     pi_status status = PI_OK;
-    c->ram_free = o->ram_budget == PI_RAM_FREE;
+    bool in_memory = m->received && api_received_in_memory(m->received);
+    c->ram_free = o->ram_budget == PI_RAM_FREE && !in_memory;
     c->weights = m->weights;
-    if (m->n_adapters > 0) {
+    if (m->n_adapters > 0 || m->received) { /* received layers came after the model was opened */
         const plan_options *p = &c->options.plan;
         status = model_open_part(m->weights, m->adapters, m->n_adapters, p->first_layer,
                                  p->end_layer > 0 ? p->end_layer : INT_MAX, &c->own, err);

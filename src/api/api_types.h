@@ -13,6 +13,12 @@
 #include "tokenizer.h"
 #include "vocab_trie.h"
 
+/* Files that rank 0 sent: api_cluster_file.c. */
+typedef struct api_received api_received;
+void api_received_free(api_received *r); /* NULL is fine */
+bool api_received_in_memory(const api_received *r);
+uint64_t api_received_bytes(const api_received *r);
+
 struct pi_model {
     model *weights;                   /* NULL with vocab_only */
     gguf_file *vocab_file;            /* only with vocab_only; otherwise weights owns the file */
@@ -24,11 +30,16 @@ struct pi_model {
     size_t n_adapters;
     void *memory; /* copy of the bytes that the model was opened from; NULL: none */
     size_t n_memory;
+    api_received *received; /* the weights' file, of which only some layers are here; else NULL */
     _Atomic(vocab_trie *) trie; /* for grammars; created with the first one, by any thread */
 };
 
 /* Tokens that can be sampled: rows of the head beyond the vocabulary are padding. */
 int32_t api_n_vocab(const pi_model *m);
+
+/* As pi_model_open, with the paths of all parts of a split file. */
+pi_status api_model_open_parts(const char *const *parts, int n_parts, const pi_model_options *o,
+                               pi_model **out, pi_error *err);
 
 static inline const gguf_file *api_file(const pi_model *m) {
     return m->weights ? m->weights->file : m->vocab_file;

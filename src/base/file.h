@@ -79,6 +79,8 @@ bool file_writer_signal_cleanup(void);
  * Other programs see no name; the path works as long as the file is open. */
 typedef struct file_scratch file_scratch;
 pi_status file_scratch_create(const char *beside, file_scratch **out, pi_error *err);
+/* As file_scratch_create, in memory. PI_ERR_IO: this system has no such files. */
+pi_status file_scratch_create_memory(file_scratch **out, pi_error *err);
 const char *file_scratch_path(const file_scratch *s);
 os_file file_scratch_file(const file_scratch *s); /* open for reading and writing */
 void file_scratch_remove(file_scratch *s);        /* frees; NULL is fine */

@@ -309,6 +309,20 @@ pi_status file_scratch_create(const char *beside, file_scratch **out, pi_error *
     return PI_OK;
 }
 
+pi_status file_scratch_create_memory(file_scratch **out, pi_error *err) {
+    *out = NULL;
+    file_scratch *s = mem_calloc(1, sizeof *s);
+    if (!s) return error_nomem(err, sizeof *s, "a file in memory");
+    s->temporary.slot = -1;
+    int problem = os_file_open_memory(&s->temporary.file);
+    if (!problem && os_file_path(s->temporary.file, s->temporary.path)) {
+        *out = s;
+        return PI_OK;
+    }
+    file_scratch_remove(s);
+    return error_set_errno(err, problem ? problem : ENOENT, "cannot create a file in memory");
+}
+
 const char *file_scratch_path(const file_scratch *s) {
     return s->temporary.path;
 }

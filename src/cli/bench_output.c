@@ -133,6 +133,26 @@ static void put_traced(json_writer *w, const pi_bench_report *r) {
     json_end_array(w);
 }
 
+void bench_put_ranks(json_writer *w, const pi_rank *ranks, int n) {
+    json_put_array(w, "ranks");
+    for (int i = 0; i < n; i++) {
+        const pi_rank *r = &ranks[i];
+        json_put_object(w, NULL);
+        json_put_text(w, "host", r->host);
+        json_put_int(w, "first_layer", r->first_layer);
+        json_put_int(w, "end_layer", r->end_layer);
+        json_put_int(w, "weight_bytes", (int64_t)r->weight_bytes);
+        json_put_number(w, "predicted_seconds", r->predicted_seconds);
+        json_put_number(w, "computing", r->computing);
+        json_put_number(w, "waiting", r->waiting);
+        json_put_number(w, "sending", r->sending);
+        json_put_int(w, "sent_bytes", (int64_t)r->sent_bytes);
+        json_put_int(w, "ubatches", (int64_t)r->ubatches);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
 /* With several models, "model" is the first one; each result names its model. */
 static void print_json(FILE *out, const bench_results *r) {
     const pi_bench_report *m = &r->last;
@@ -152,6 +172,7 @@ static void print_json(FILE *out, const bench_results *r) {
     json_put_array(&w, "results");
     for (size_t i = 0; i < r->n; i++) put_row(&w, &r->rows[i]);
     json_end_array(&w);
+    if (m->n_ranks > 0) bench_put_ranks(&w, m->ranks, m->n_ranks);
     if (m->n_traced > 0) put_traced(&w, m);
     json_end_object(&w);
 }

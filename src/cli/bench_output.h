@@ -29,6 +29,9 @@ typedef struct bench_results {
 } bench_results;
 
 void bench_print(FILE *out, const bench_results *r, bench_format format, bool verbose);
+/* What ranks have and did, as an array "ranks"; seconds are of all ubatches. */
+struct json_writer;
+void bench_put_ranks(struct json_writer *w, const pi_rank *ranks, int n);
 /* Summary of the traced ubatches, as text. */
 void bench_print_traced(FILE *out, const char *path, const pi_bench_report *r);
 

@@ -98,7 +98,7 @@ static pi_status open_model(const cli_options *o, bool vocab_only, const cli_ope
     char path[OS_PATH_MAX];
     cli_overrides overrides;
     *out = NULL;
-    pi_status status = cli_model_path(o, path, sizeof path, err);
+    pi_status status = how->receive ? PI_OK : cli_model_path(o, path, sizeof path, err);
     if (status != PI_OK) return status;
     pi_model_options options = pi_model_default_options();
     options.no_mmap = o->no_mmap;
@@ -117,7 +117,9 @@ static pi_status open_model(const cli_options *o, bool vocab_only, const cli_ope
     options.adapters_by_context = o->cluster && pi_cluster_size(o->cluster) > 1;
     options.progress = how->progress;
     options.progress_user = how->user;
-    if (status == PI_OK) status = pi_model_open(path, &options, out, err);
+    if (status == PI_OK)
+        status = how->receive ? pi_cluster_receive(how->receive, how->folder, &options, out, err)
+                              : pi_model_open(path, &options, out, err);
     cli_adapters_free(&adapters);
     cli_overrides_free(&overrides);
     return status;

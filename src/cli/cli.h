@@ -69,6 +69,8 @@ typedef struct cli_opening {
     const float *scales;  /* of the adapters, in their order; NULL: those of the options */
     pi_progress progress; /* NULL: none */
     void *user;           /* of progress */
+    pi_cluster *receive;  /* NULL, or the model comes from rank 0, and is kept in `folder` */
+    const char *folder;   /* NULL: in memory */
 } cli_opening;
 pi_status cli_model_open_as(const cli_options *o, const cli_opening *how, pi_model **out,
                             pi_error *err);

@@ -130,7 +130,7 @@ void cli_log_start(const cli_options *o) {
     if (o->quiet) return;
     terminal_progress_begin(&bar, false);
     log_set_sink(print_log_line, &bar, o->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN);
-    if (bar.is_terminal) log_set_progress(show_progress, &bar);
+    log_set_progress(show_progress, &bar);
 }
 
 int cli_output_failed(int errno_value) {

@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+#include "bench_output.h"
+#include "file.h"
+#include "json_writer.h"
 #include "signals.h"
 
 /* ---- what all ranks must have in common ------------------------------------------------------ */
@@ -68,12 +71,24 @@ int cluster_join(const command *c, cli_options *o, bool *works) {
     return EXIT_DONE;
 }
 
+/* Whether the model is here, without a download. */
+static bool has_model(const cli_options *o) {
+    char path[OS_PATH_MAX];
+    cli_options local = *o;
+    local.offline = true;
+    return cli_model_path(&local, path, sizeof path, NULL) == PI_OK && file_exists(path);
+}
+
 int cluster_work(const cli_options *o) {
     pi_error err = {.status = PI_OK};
     pi_model *model = NULL;
     pi_context_options options = cli_context_options(o, 0);
-    pi_status status = cli_model_open(o, false, &model, &err);
-    if (status == PI_OK) status = pi_cluster_work(o->cluster, model, &options, &err);
+    bool receives = o->mpi_send && !has_model(o);
+    cli_opening how = {.receive = receives ? o->cluster : NULL, .folder = o->mpi_folder};
+    if (receives && !how.folder && options_given(o, &o->ram_budget))
+        how.folder = options_temporary_folder();
+    pi_status status = cli_model_open_as(o, &how, &model, &err);
+    if (status == PI_OK && model) status = pi_cluster_work(o->cluster, model, &options, &err);
     pi_model_close(model);
     if (status == PI_OK) return EXIT_DONE;
     pi_cluster_fail(o->cluster);
@@ -116,9 +131,18 @@ void cluster_print_table(FILE *out, const pi_rank *ranks, int n) {
                  "layers.\n");
 }
 
-pi_status cluster_print(pi_context *context, FILE *out, pi_error *err) {
+pi_status cluster_print(pi_context *context, FILE *out, bool json, pi_error *err) {
     pi_rank ranks[PI_MAX_RANKS];
     pi_status status = pi_context_get_ranks(context, ranks, err);
-    if (status == PI_OK) cluster_print_table(out, ranks, pi_context_ranks(context));
-    return status;
+    if (status != PI_OK) return status;
+    if (!json) {
+        cluster_print_table(out, ranks, pi_context_ranks(context));
+        return PI_OK;
+    }
+    json_writer w;
+    json_begin(&w, out);
+    json_put_object(&w, NULL);
+    bench_put_ranks(&w, ranks, pi_context_ranks(context));
+    json_end_object(&w);
+    return PI_OK;
 }

@@ -14,6 +14,7 @@ int cluster_work(const cli_options *o);
 void cluster_leave(cli_options *o, int status);
 /* Writes a table of what every rank has and did. */
 void cluster_print_table(FILE *out, const pi_rank *ranks, int n);
-pi_status cluster_print(pi_context *context, FILE *out, pi_error *err);
+/* The table, or JSON with bench_put_ranks, for the ranks of a context. */
+pi_status cluster_print(pi_context *context, FILE *out, bool json, pi_error *err);
 
 #endif

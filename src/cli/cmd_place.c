@@ -16,7 +16,7 @@ static int place_stages(const cli_options *o) {
     pi_context_options options = cli_context_options(o, o->ctx_size > 0 ? (int32_t)o->ctx_size : 0);
     pi_status status = cli_model_open(o, false, &model, &err);
     if (status == PI_OK) status = pi_context_create(model, &options, &context, &err);
-    if (status == PI_OK) status = cluster_print(context, stdout, &err);
+    if (status == PI_OK) status = cluster_print(context, stdout, o->json, &err);
     pi_context_destroy(context);
     pi_model_close(model);
     return status == PI_OK ? EXIT_DONE : cli_failed(&err);

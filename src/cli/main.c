@@ -179,7 +179,7 @@ static int take_model(const command *c, cli_options *o) {
         bool is_url = fetch_is_url(word), may_be_text = !strchr(word, ':') && !strchr(word, '/');
         if (!is_url && !may_be_text && model_source_refuse_name(word, &err) != PI_OK)
             return cli_wrong("%s", err.message);
-        if (c->bit != COMMAND_INSPECT && !is_url && !file_exists(word))
+        if (c->bit != COMMAND_INSPECT && !is_url && !file_exists(word) && !o->mpi_send)
             return cli_wrong(
                 "no such file: %.200s: name a model here or with -m%s", word,
                 c->bit & (COMMAND_RUN | COMMAND_CHAT | COMMAND_TOKENIZE) ? ", a text with -p" : "");

@@ -40,6 +40,11 @@ bool options_launched_by_mpi(void) {
     return rank && tasks && strtol(tasks, NULL, 10) > 1;
 }
 
+const char *options_temporary_folder(void) {
+    const char *folder = getenv("TMPDIR");
+    return folder && *folder ? folder : "/var/tmp";
+}
+
 /* ---- LLAMA_ARG_* ----------------------------------------------------------------------------- */
 
 /* LLAMA_ARG_CTX_SIZE is --ctx-size, and so on; these variables have other names. */

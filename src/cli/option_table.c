@@ -757,6 +757,12 @@ const option option_table[] = {
         .help =
             "proportion of the layers for each rank, such as 3,1 (default: by the speed that each "
             "rank measures, and its memory)"),
+    ROW(FLAG, ENGINE, STAGED, mpi_send, NAMES("mpi-send", NULL),
+        .help = "ranks that do not have the model file receive their layers from rank 0 when they "
+                "start, and keep them in memory, with --ram-budget in a file"),
+    ROW(TEXT, ENGINE, STAGED, mpi_folder, NAMES("mpi-folder", NULL), .argument = "DIR",
+        .help = "with --mpi-send: keep received layers in a file without a name in DIR (default: "
+                "in memory; with --ram-budget: $TMPDIR, or /var/tmp)"),
     ROW(NUMBER, ENGINE, STAGED, mpi_timeout, NAMES("mpi-timeout", NULL), .argument = "SECONDS",
         .standard = "30", RANGE(1, 86400),
         .help = "end all ranks when one has not answered for so long"),

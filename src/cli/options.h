@@ -96,7 +96,8 @@ typedef struct cli_options {
     int64_t cpu_strict, prio, numa;
     /* engine */
     option_numbers tensor_split;
-    bool mpi;
+    bool mpi, mpi_send;
+    const char *mpi_folder; /* NULL: in memory, or with --ram-budget the system's folder */
     option_numbers mpi_split;
     double mpi_timeout;   /* seconds */
     pi_cluster *cluster;  /* cluster_start.h; not an option. NULL: the only process */
@@ -342,6 +343,8 @@ bool options_no_color(void);
 int options_columns(void);
 /* From the environment: whether an MPI launcher started this process as one of several. */
 bool options_launched_by_mpi(void);
+/* From the environment: the folder for large temporary files: TMPDIR, or /var/tmp. */
+const char *options_temporary_folder(void);
 
 /* options_typed: whether the value of `field` of `o` was typed; options_given: typed, or set in the
  * environment. */

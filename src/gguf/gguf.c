@@ -180,8 +180,20 @@ pi_status gguf_override_values(gguf_file *f, const gguf_override *overrides, siz
     return gguf_part_override(&f->parts[0], overrides, n, &f->overrides, err);
 }
 
-static pi_status open_all(gguf_file *f, const char *path, const gguf_open_options *options,
-                          pi_error *err) {
+static pi_status open_listed(gguf_file *f, const gguf_open_options *options, pi_error *err) {
+    uint64_t n_tensors = 0;
+    for (int i = 0; i < f->n_parts; i++) {
+        f->paths[i] = mem_strdup(options->parts[i]);
+        if (!f->paths[i]) return error_nomem(err, strlen(options->parts[i]), "a path");
+        pi_status status = open_part(&f->parts[i], f->paths[i], i, i, f->n_parts, options, err);
+        if (status) return error_prefix(err, status, "part %d of %d", i + 1, f->n_parts);
+        n_tensors += f->parts[i].n_tensors;
+    }
+    return join_tensors(f, n_tensors, err);
+}
+
+static pi_status open_named(gguf_file *f, const char *path, const gguf_open_options *options,
+                            pi_error *err) {
     f->paths[0] = mem_strdup(path);
     if (!f->paths[0]) return error_nomem(err, strlen(path), "a path");
     pi_status status = open_part(&f->parts[0], f->paths[0], 0, 0, count_parts(path, options),
@@ -191,11 +203,17 @@ static pi_status open_all(gguf_file *f, const char *path, const gguf_open_option
     if (status) return status;
     if (split.count == 1) {
         take_tensors(f, &f->parts[0]);
-    } else {
-        status = spread_parts(f, &split, err);
-        if (!status) status = open_others(f, split.no, &split, options, err);
-        if (status) return status;
+        return PI_OK;
     }
+    status = spread_parts(f, &split, err);
+    return status ? status : open_others(f, split.no, &split, options, err);
+}
+
+static pi_status open_all(gguf_file *f, const char *path, const gguf_open_options *options,
+                          pi_error *err) {
+    pi_status status = options->n_parts > 1 ? open_listed(f, options, err)
+                                            : open_named(f, path, options, err);
+    if (status) return status;
     for (int i = 0; i < f->n_parts; i++) f->n_bytes += f->parts[i].size;
     if (!progress_step(options->report, PROGRESS_LOADED, 1))
         return error_set(err, PI_ERR_CANCELLED, "cancelled: %s: loading the model", path);
@@ -205,10 +223,11 @@ static pi_status open_all(gguf_file *f, const char *path, const gguf_open_option
 pi_status gguf_open(const char *path, const gguf_open_options *options, gguf_file **out,
                     pi_error *err) {
     static const gguf_open_options defaults = {0};
+    if (!options) options = &defaults;
     gguf_file *f = NULL;
-    pi_status status = file_alloc(1, &f, err);
+    pi_status status = file_alloc(options->n_parts > 1 ? options->n_parts : 1, &f, err);
     if (status) return status;
-    status = open_all(f, path, options ? options : &defaults, err);
+    status = open_all(f, path, options, err);
     if (status) {
         gguf_close(f);
         return status;

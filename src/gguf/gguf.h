@@ -94,6 +94,10 @@ typedef struct gguf_open_options {
     struct progress *report; /* progress of copying and locking, and a final report; NULL: none */
     const gguf_override *overrides; /* [n_overrides]; copied; the last one for a key applies */
     size_t n_overrides;
+    /* [n_parts] paths of the parts of a split file, in order; their names do not matter. NULL: the
+     * names follow from the path of any part. */
+    const char *const *parts;
+    int n_parts;
 } gguf_open_options;
 
 /* `options` may be NULL. Errors: PI_ERR_IO, PI_ERR_FORMAT (the message has the byte offset),

@@ -61,7 +61,9 @@ void session_hash_add(session_hash *h, const void *data, size_t n_bytes);
 uint64_t session_hash_end(const session_hash *h);
 uint64_t session_hash_of(const void *data, size_t n_bytes); /* of one piece */
 
-/* A cache depends on the tokens, the model file, and its settings. */
+/* A cache depends on the tokens, the model file, and its settings. The model's hash covers the
+ * first bytes of each tensor, which tells fine-tunes apart. */
+enum { SESSION_SAMPLE_BYTES = 64 };
 uint64_t session_model_hash(const struct model *m);
 uint64_t session_settings_hash(const struct pi_session *s);
 

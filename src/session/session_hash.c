@@ -46,8 +46,6 @@ uint64_t session_hash_of(const void *data, size_t n_bytes) {
 
 /* ---- model ----------------------------------------------------------------------------------- */
 
-enum { SAMPLE_BYTES = 64 }; /* hashed bytes per tensor: tells fine-tunes apart */
-
 static uint64_t hash_text(const char *text) {
     return session_hash_of(text, strlen(text));
 }
@@ -55,7 +53,7 @@ static uint64_t hash_text(const char *text) {
 static uint64_t hash_tensor(const gguf_tensor *t, uint64_t state) {
     uint64_t fields[] = {state,      hash_text(t->name), t->type,    t->n_bytes,
                          t->dims[0], t->dims[1],         t->dims[2], t->dims[3]};
-    size_t n = t->n_bytes < SAMPLE_BYTES ? t->n_bytes : SAMPLE_BYTES;
+    size_t n = t->n_bytes < SESSION_SAMPLE_BYTES ? t->n_bytes : SESSION_SAMPLE_BYTES;
     session_hash h = {0};
     session_hash_add(&h, fields, sizeof fields);
     if (t->data) session_hash_add(&h, t->data, n);

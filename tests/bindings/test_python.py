@@ -368,7 +368,8 @@ CLUSTER = """
 import sys, powerinfer as pi
 cluster = pi.Cluster(timeout=20, split=[1] * int(sys.argv[2]))
 assert cluster.size() == int(sys.argv[2])
-model = pi.Model(sys.argv[1])
+receives = cluster.rank() > 0 and "send" in sys.argv
+model = cluster.receive() if receives else pi.Model(sys.argv[1])
 options = {"device": pi.PI_DEVICE_CPU, "n_threads": 1}
 if cluster.rank() > 0:
     cluster.work(model, **options)
@@ -387,15 +388,16 @@ else:
 
 
 class Cluster(WithModel):
-    def run_ranks(self, n):
+    def run_ranks(self, n, *arguments):
         script = os.path.join(FOLDER, "cluster.py")
         with open(script, "w", encoding="utf-8") as f:
             f.write(CLUSTER)
         launcher = ["mpirun", "--oversubscribe", "-n", str(n)] if n > 1 else []
         env = {**os.environ, "PYTHONPATH": os.path.dirname(pi.__file__),
                "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        return subprocess.run(launcher + [sys.executable, script, MODEL, str(n)], env=env,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
+        return subprocess.run(launcher + [sys.executable, script, MODEL, str(n), *arguments],
+                              env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=100)
 
     def test_ranks(self):
         library = os.path.join(os.path.dirname(os.environ["POWERINFER_LIBRARY"]),
@@ -409,10 +411,11 @@ class Cluster(WithModel):
         expected = "%s\n" % list(self.context.logits()[:8])
         n_layers = self.context.get_placement().n_layers
         for n in (1, 2) if shutil.which("mpirun") else (1,):
-            run = self.run_ranks(n)
             layers = [(i * n_layers // n, (i + 1) * n_layers // n) for i in range(n)]
-            self.assertEqual((run.returncode, run.stdout), (0, expected * n + "%s\n" % layers),
-                             run.stderr)
+            for how in ("", "send"):
+                run = self.run_ranks(n, how)
+                self.assertEqual((run.returncode, run.stdout), (0, expected * n + "%s\n" % layers),
+                                 run.stderr)
 
     def test_fail(self):
         with self.assertRaisesRegex(TypeError, "no field"):

@@ -16,31 +16,12 @@
 #include <cmocka.h>
 
 #include "adapter_file.h"
-#include "cli_shell.h"
+#include "cluster_shell.h"
 #include "shared_data.h"
 
-enum { LINE = 4096, SAMPLE = 7 /* every SAMPLE-th architecture */ };
+enum { SAMPLE = 7 /* every SAMPLE-th architecture */ };
 
 static bool all; /* --all */
-
-/* Functions of the shell for the lines below: `mpi N ARGUMENTS` runs the program on N ranks.
- * Processes are killed by their ids: `victim RANK` finds one of the mpirun $m. */
-static const char functions[] =
-    "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
-    "mpi() { n=$1; shift; timeout -k 5 60 mpirun --oversubscribe -n $n $PI \"$@\"; }; "
-    "mpi_in_background() { n=$1; shift; mpirun --oversubscribe -n $n $PI \"$@\" & m=$!; }; "
-    "victim() { for i in 1 2 3 4 5 6 7 8 9; do v=$(pgrep -P $m powerinfer | sed -n $(($1 + 1))p); "
-    "[ -n \"$v\" ] && break; sleep 0.1; done; echo $v; }; ";
-
-static int sh_mpi(const char *format, ...) {
-    char line[LINE];
-    size_t n = (size_t)snprintf(line, sizeof line, "%s", functions);
-    va_list values;
-    va_start(values, format);
-    vsnprintf(line + n, sizeof line - n, format, values);
-    va_end(values);
-    return sh(line);
-}
 
 /* ---- architectures --------------------------------------------------------------------------- */
 
@@ -117,17 +98,14 @@ static void check_same(int n_ranks, const char *arguments) {
     if (sh("cmp one many")) fail_msg("%d ranks: %s: another text", n_ranks, arguments);
 }
 
-#define BUNDLED TEST_SOURCE_DIR "/models/novella-7m.q8_0.powerinfer.gguf"
-#define RUN     "run -q -t 1 --temp 0 -p 'Once upon a time' "
-
 static void test_commands(void **state) {
     (void)state;
-    check_same(3, RUN "-n 60");
-    check_same(2, RUN "-n 60 --spec ngram");
-    check_same(2, RUN "-n 60 --spec self");
-    check_same(2, RUN "-n 100 -c 48 --keep 4 --context-shift --ignore-eos");
-    check_same(2, RUN "-n 20 --ram-budget 0.05");
-    check_same(2, RUN "-n 20 --deterministic");
+    check_same(3, CLUSTER_RUN "-n 60");
+    check_same(2, CLUSTER_RUN "-n 60 --spec ngram");
+    check_same(2, CLUSTER_RUN "-n 60 --spec self");
+    check_same(2, CLUSTER_RUN "-n 100 -c 48 --keep 4 --context-shift --ignore-eos");
+    check_same(2, CLUSTER_RUN "-n 20 --ram-budget 0.05");
+    check_same(2, CLUSTER_RUN "-n 20 --deterministic");
     check_same(2, "chat -q -t 1 --temp 0 -p hello -n 20");
     sh("head -c 4000 " TEST_SOURCE_DIR "/models/calibration.txt >text");
     check_same(3, "perplexity -q -t 1 -c 128 -b 64 -f text --json");
@@ -136,7 +114,7 @@ static void test_commands(void **state) {
 /* Two ranks with different options; the text is that of one process. */
 static void check_each(const char *arguments, const char *first, const char *second) {
     if (sh_mpi("$PI %s >one 2>/dev/null", arguments)) fail_msg("%s", arguments);
-    int status = sh_mpi("timeout -k 5 60 mpirun --oversubscribe -n 1 $PI %s %s : -n 1 $PI %s %s "
+    int status = sh_mpi("ranks -n 1 $PI %s %s : -n 1 $PI %s %s "
                         ">many",
                         arguments, first, arguments, second);
     if (status) fail_msg("%s, %s: status %d: %s", first, second, status, shell_read("err", NULL));
@@ -145,11 +123,11 @@ static void check_each(const char *arguments, const char *first, const char *sec
 
 static void test_device(void **state) {
     (void)state;
-    check_each(RUN "-n 20", "--ram-budget 0.05", "");
-    check_each(RUN "-n 20", "", "--ram-budget 0.05");
+    check_each(CLUSTER_RUN "-n 20", "--ram-budget 0.05", "");
+    check_each(CLUSTER_RUN "-n 20", "", "--ram-budget 0.05");
     if (access(TEST_BINARY_DIR "/libpowerinfer_sim.so", R_OK) != 0) skip();
-    check_same(2, RUN "-n 10 --device sim");
-    check_each(RUN "-n 10", "--device cpu", "--device sim");
+    check_same(2, CLUSTER_RUN "-n 10 --device sim");
+    check_each(CLUSTER_RUN "-n 10", "--device cpu", "--device sim");
 }
 
 static void test_adapters(void **state) {
@@ -158,8 +136,9 @@ static void test_adapters(void **state) {
     static const adapter_matrix matrices[] = {{"blk.0.attn_v.weight", 256, 128},
                                               {"blk.5.attn_v.weight", 256, 128}};
     adapter_file_write(TEST_BINARY_DIR "/test_cluster.lora", "llama", matrices, 2);
-    assert_int_equal(sh("mv " TEST_BINARY_DIR "/test_cluster.lora a; $PI " RUN "-n 20 >plain"), 0);
-    check_same(2, RUN "-n 20 --lora a");
+    assert_int_equal(
+        sh("mv " TEST_BINARY_DIR "/test_cluster.lora a; $PI " CLUSTER_RUN "-n 20 >plain"), 0);
+    check_same(2, CLUSTER_RUN "-n 20 --lora a");
     assert_int_equal(sh("cmp -s plain one"), 1);
 }
 
@@ -167,7 +146,7 @@ static void test_adapters(void **state) {
  */
 static void test_sessions(void **state) {
     (void)state;
-    static const char first[] = RUN "-n 30 --prompt-cache-all --prompt-cache";
+    static const char first[] = CLUSTER_RUN "-n 30 --prompt-cache-all --prompt-cache";
     static const char second[] =
         "run -t 1 --temp 0 -p 'Once upon a time, a' -n 10 --prompt-cache-ro "
         "--prompt-cache";
@@ -188,8 +167,38 @@ static void test_tables(void **state) {
     assert_contains("out", "|     0-4 |"); /* of 6 layers */
     assert_int_equal(sh_mpi("mpi 3 bench -q -t 1 -p 8 -n 4 -np 1,5 -r 1 --json"), 0);
     assert_contains("out", "\"parallel\": 5");
+    assert_contains("out", "\"first_layer\": 0");
+    assert_contains("out", "\"ubatches\": ");
+    assert_int_equal(sh_mpi("mpi 2 place -t 1 --json"), 0);
+    assert_contains("out", "\"predicted_seconds\": ");
     assert_int_equal(sh_mpi("mpi 2 bench -q -t 1 -p 8 -n 4 -np 5 -r 1"), 0);
     assert_contains("out", "| tg4 x5 ");
+}
+
+/* Reports by how much `place` is wrong. Whether that is much depends on this machine's other work,
+ * so only the numbers' presence is checked. */
+static void test_predictions(void **state) {
+    (void)state;
+    if (!all) skip();
+    assert_int_equal(
+        sh_mpi("$PI synth -q -o large --shape llama-1b --layers 6 --type q4_0 --plain "
+               "&& ranks --bind-to none -n 1 $PI bench -q -m large -t 2 -p 0 -n 64 -r 3 "
+               "--json : -n 1 $PI bench -q -m large -t 1; r=$?; rm large; exit $r"),
+        0);
+    const char *at = strstr(shell_read("out", NULL), "\"ranks\"");
+    for (int rank = 0; rank < 2; rank++) {
+        double predicted = 0, computing = 0, ubatches = 0;
+        assert_non_null(at = at ? strstr(at, "\"predicted_seconds\":") : NULL);
+        assert_int_equal(
+            sscanf(at, "\"predicted_seconds\": %lf, \"computing\": %lf", &predicted, &computing),
+            2);
+        assert_non_null(at = strstr(at, "\"ubatches\":"));
+        assert_int_equal(sscanf(at, "\"ubatches\": %lf", &ubatches), 1);
+        assert_true(predicted > 0 && computing > 0 && ubatches > 0);
+        fprintf(stderr, "rank %d: predicted %.3f ms, computing %.3f ms per token: %+.0f%%\n", rank,
+                1e3 * predicted, 1e3 * computing / ubatches,
+                100 * (computing / ubatches / predicted - 1));
+    }
 }
 
 /* A rank per NUMA node: all its threads may use the cores of its node and no others, and its
@@ -229,25 +238,30 @@ static void test_binding(void **state) {
 
 /* Status 1, and a line on standard error with this text. */
 static void check_refused(const char *ranks, const char *text) {
-    int status = sh_mpi("timeout -k 5 60 mpirun --oversubscribe %s", ranks);
+    int status = sh_mpi("ranks %s", ranks);
     assert_int_equal(status, 1);
     assert_contains("err", text);
 }
 
 static void test_differences(void **state) {
     (void)state;
-    check_refused("-n 1 $PI " RUN "-n 3 : -n 1 $PI " RUN "-n 3 -c 512",
+    check_refused("-n 1 $PI " CLUSTER_RUN "-n 3 : -n 1 $PI " CLUSTER_RUN "-n 3 -c 512",
                   "other options than on rank 0");
-    check_refused("-n 1 $PI " RUN "-n 3 -m $M : -n 1 $PI " RUN "-n 3", "another model file");
-    check_refused("-n 2 $PI " RUN "-n 3 --mpi-split 1,1,1", "3 proportions of layers for 2 ranks");
-    check_refused("-n 1 $PI " RUN "-n 3 : -n 1 $PI " RUN "-n 3 -m none.gguf", "none.gguf");
+    check_refused("-n 1 $PI " CLUSTER_RUN "-n 3 -m $M : -n 1 $PI " CLUSTER_RUN "-n 3",
+                  "another model file");
+    check_refused("-n 2 $PI " CLUSTER_RUN "-n 3 --mpi-split 1,1,1",
+                  "3 proportions of layers for 2 ranks");
+    check_refused("-n 1 $PI " CLUSTER_RUN "-n 3 : -n 1 $PI " CLUSTER_RUN "-n 3 -m none.gguf",
+                  "none.gguf");
     /* value matrices of the first and of the last layer of the bundled model */
     static const adapter_matrix matrices[] = {{"blk.0.attn_v.weight", 256, 128},
                                               {"blk.5.attn_v.weight", 256, 128}};
     adapter_file_write(TEST_BINARY_DIR "/test_cluster.lora", "llama", matrices, 2);
     sh("mv " TEST_BINARY_DIR "/test_cluster.lora a");
-    check_refused("-n 1 $PI " RUN "-n 3 --lora a : -n 1 $PI " RUN "-n 3", "than on rank 0");
-    check_refused("-n 1 $PI " RUN "-n 3 --lora a : -n 1 $PI " RUN "-n 3 --lora a:0.5",
+    check_refused("-n 1 $PI " CLUSTER_RUN "-n 3 --lora a : -n 1 $PI " CLUSTER_RUN "-n 3",
+                  "than on rank 0");
+    check_refused("-n 1 $PI " CLUSTER_RUN "-n 3 --lora a : -n 1 $PI " CLUSTER_RUN
+                  "-n 3 --lora a:0.5",
                   "than on rank 0");
 }
 
@@ -261,8 +275,8 @@ static void test_versions(void **state) {
                     "$(dirname $PI)/libpowerinfer_mpi.so other && "
                     "other/powerinfer --version | grep -q 9.8.7");
     assert_int_equal(status, 0);
-    check_refused("-n 1 $PI " RUN "-n 3 -m " BUNDLED " : -n 1 other/powerinfer " RUN
-                  "-n 3 -m " BUNDLED,
+    check_refused("-n 1 $PI " CLUSTER_RUN "-n 3 -m " CLUSTER_BUNDLED
+                  " : -n 1 other/powerinfer " CLUSTER_RUN "-n 3 -m " CLUSTER_BUNDLED,
                   "version 9.8.7, rank 0 has ");
     snprintf(text, sizeof text, "rank 1 (%s)", host);
     assert_contains("err", text);
@@ -372,27 +386,11 @@ static void test_cut_network(void **state) {
 static void test_slow_network(void **state) {
     (void)state;
     double round_trip = 0, gbit = 0;
-    if (geteuid() != 0 || sh("command -v ip && [ -c /dev/net/tun ]") != 0) {
-        fprintf(stderr, "*** SKIPPED: slow networks: they need root, iproute2 and TUN ***\n");
-        skip();
-    }
-    int status = sh_mpi(
-        "n=pi$$ a=10.96.$(($$ %% 250)) d=slow$(($$ %% 100000)); s=%s/slow_network; ip netns add "
-        "$n-1 "
-        "&& ip netns add $n-2 || exit 77; $s join 5 0.1 $n-1 $n-2 -$d >joined & j=$!; for i in "
-        "$(seq "
-        "50); do grep -q ready joined && break; sleep 0.1; done; for i in 1 2; do ip -n $n-$i addr "
-        "add $a.$i/24 dev slow0; ip -n $n-$i link set slow0 mtu 65520 up; ip -n $n-$i link set lo "
-        "up; done; ip addr add $a.254/24 dev $d; ip link set $d mtu 65520 up; ip netns exec $n-2 "
-        "$s "
-        "echo 7777 & e=$!; sleep 0.5; ip netns exec $n-1 $s probe $a.2 7777 >reached; "
-        "printf '#!/bin/sh\nh=$1\nshift\nexec ip netns exec %%s-${h##*.} sh -c \"$*\"\n' $n "
-        ">agent; "
-        "chmod +x agent; mpirun --mca plm_rsh_agent $PWD/agent --mca btl tcp,self "
-        "--mca btl_tcp_if_include $a.0/24 --mca oob_tcp_if_include $a.0/24 --bind-to none "
-        "--host $a.1:1,$a.2:1 -n 2 $PI " RUN "-n 20 >many; s=$?; kill $e $j; wait $e $j; ip netns "
-        "del $n-1; ip netns del $n-2; exit $s",
-        TEST_BINARY_DIR);
+    if (!cluster_has_networks()) skip();
+    int status = sh_mpi("slow_begin 5 0.1; ip netns exec $n-2 $s echo 7777 & e=$!; sleep 0.5; "
+                        "ip netns exec $n-1 $s probe $a.2 7777 >reached; "
+                        "ranks $slow -n 2 $PI " CLUSTER_RUN "-n 20 >many; r=$?; "
+                        "kill $e; wait $e; slow_end; exit $r");
     if (status == 77) {
         fprintf(stderr, "*** SKIPPED: no network namespace can be made: slow networks ***\n");
         skip();
@@ -400,15 +398,15 @@ static void test_slow_network(void **state) {
     if (status) fail_msg("status %d: %s", status, shell_read("err", NULL));
     assert_int_equal(sscanf(shell_read("reached", NULL), "%lf %lf", &round_trip, &gbit), 2);
     assert_true(round_trip >= 10 && gbit > 0 && gbit <= 0.1);
-    assert_int_equal(sh("$PI " RUN "-n 20 >one 2>/dev/null && cmp one many"), 0);
+    assert_int_equal(sh("$PI " CLUSTER_RUN "-n 20 >one 2>/dev/null && cmp one many"), 0);
 }
 
 /* A disk that is full: limits of file sizes give the same error. */
 static void test_full_disk(void **state) {
     (void)state;
-    int status = sh_mpi(
-        "timeout -k 5 60 mpirun --oversubscribe -n 1 sh -c \"ulimit -f 64; exec $PI " RUN
-        "-n 200 --prompt-cache-all --prompt-cache cache\" : -n 1 $PI " RUN "-n 200");
+    int status = sh_mpi("ranks -n 1 sh -c \"ulimit -f 64; exec $PI " CLUSTER_RUN
+                        "-n 200 --prompt-cache-all --prompt-cache cache\" : -n 1 $PI " CLUSTER_RUN
+                        "-n 200");
     assert_int_equal(status, 1);
     assert_contains("err", "cache");
     assert_false(shell_has("cache"));
@@ -505,15 +503,16 @@ int main(int argc, char **argv) {
         return SHARED_SKIPPED;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commands),      cmocka_unit_test(test_device),
-        cmocka_unit_test(test_sessions),      cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_binding),       cmocka_unit_test(test_adapters),
-        cmocka_unit_test(test_versions),      cmocka_unit_test(test_differences),
-        cmocka_unit_test(test_losses),        cmocka_unit_test(test_loss_while_saving),
-        cmocka_unit_test(test_cut_network),   cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_server),        cmocka_unit_test(test_slow_network),
-        cmocka_unit_test(test_server_groups), cmocka_unit_test(test_server_loses),
-        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_commands),          cmocka_unit_test(test_device),
+        cmocka_unit_test(test_sessions),          cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_predictions),       cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_adapters),          cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_differences),       cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_loss_while_saving), cmocka_unit_test(test_cut_network),
+        cmocka_unit_test(test_full_disk),         cmocka_unit_test(test_server),
+        cmocka_unit_test(test_slow_network),      cmocka_unit_test(test_server_groups),
+        cmocka_unit_test(test_server_loses),      cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_architectures),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

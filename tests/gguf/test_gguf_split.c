@@ -174,6 +174,30 @@ static void test_names(void **state) {
     unlink(path);
 }
 
+/* Parts whose names say nothing, in a list. */
+static void test_listed_parts(void **state) {
+    (void)state;
+    static const char *const paths[N_PARTS] = {PREFIX ".a", PREFIX ".b", PREFIX ".c"};
+    gguf_open_options options = {.parts = paths, .n_parts = N_PARTS};
+    gguf_file *f;
+    pi_error err = {0};
+    for (int i = 0; i < N_PARTS; i++) write_part(paths[i], &good[i]);
+    if (gguf_open(paths[0], &options, &f, &err)) fail_msg("%s", err.message);
+    assert_int_equal(gguf_n_parts(f), N_PARTS);
+    assert_int_equal(gguf_n_tensors(f), 6);
+    assert_int_equal(gguf_find_tensor(f, "e")->part, 2);
+    assert_string_equal(gguf_part_path(f, 1), paths[1]);
+    assert_non_null(gguf_find(f, "general.name"));
+    gguf_close(f);
+    const char *const twice[N_PARTS] = {paths[0], paths[1], paths[1]};
+    options.parts = twice;
+    assert_int_equal(gguf_open(paths[0], &options, &f, &err), PI_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "tensor 'c' is in two parts"));
+    for (int i = 0; i < N_PARTS; i++) unlink(paths[i]);
+    options.parts = paths;
+    assert_int_equal(gguf_open(paths[0], &options, &f, &err), PI_ERR_IO);
+}
+
 static void test_allocation_failures(void **state) {
     (void)state;
     write_parts(good);
@@ -196,6 +220,7 @@ int main(void) {
         cmocka_unit_test(test_any_part),
         cmocka_unit_test(test_bad_parts),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_listed_parts),
         cmocka_unit_test(test_allocation_failures),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,6 +93,29 @@ static void test_scratch(void **state) {
     mem_fail_at(0);
 }
 
+/* A file in memory: bytes that were not written are zeros, and a mapping sees later writes. */
+static void test_scratch_memory(void **state) {
+    (void)state;
+    enum { N_BYTES = 1 << 20, AT = 700000 };
+    pi_error err = {0};
+    file_scratch *s = NULL;
+    file_map map;
+    pi_status status = file_scratch_create_memory(&s, &err);
+    if (status == PI_ERR_IO) skip(); /* this system has none */
+    assert_int_equal(status, PI_OK);
+    assert_int_equal(os_file_resize(file_scratch_file(s), N_BYTES), 0);
+    assert_int_equal(file_map_open(&map, file_scratch_path(s), false, &err), PI_OK);
+    assert_int_equal(map.size, N_BYTES);
+    assert_int_equal(map.data[AT], 0);
+    assert_int_equal(os_file_write_at(file_scratch_file(s), "why", 3, AT), 0);
+    assert_memory_equal(map.data + AT, "why", 4);
+    file_map_close(&map);
+    file_scratch_remove(s);
+    mem_fail_at(1);
+    assert_int_equal(file_scratch_create_memory(&s, &err), PI_ERR_NOMEM);
+    mem_fail_at(0);
+}
+
 static gguf_writer *start_file(void) {
     gguf_writer *w = NULL;
     pi_error err = {0};
@@ -318,8 +341,9 @@ static void test_spill(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_digests),        cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_patch),          cmocka_unit_test(test_transpose),
-        cmocka_unit_test(test_rows_and_norms), cmocka_unit_test(test_spill),
+        cmocka_unit_test(test_scratch_memory), cmocka_unit_test(test_patch),
+        cmocka_unit_test(test_transpose),      cmocka_unit_test(test_rows_and_norms),
+        cmocka_unit_test(test_spill),
     };
     return cmocka_run_group_tests_name("prepare_parts", tests, NULL, NULL);
 }

@@ -95,6 +95,9 @@ int os_file_open(const char *path, unsigned how, os_file *out);
 /* A file without a name in a folder, for reading and writing; os_file_path opens it. EOPNOTSUPP:
  * this file system or this system has none. */
 int os_file_open_unnamed(const char *folder, os_file *out);
+/* The same in memory instead of a folder; pages that were never written take none, until they are
+ * read through a mapping. */
+int os_file_open_memory(os_file *out);
 /* Fails where the system reports an earlier write that failed. */
 int os_file_close(os_file f);
 int os_file_duplicate(os_file f, os_file *out); /* not one of the standard streams */

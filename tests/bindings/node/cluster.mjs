@@ -1,7 +1,8 @@
-/* One rank of the test of clusters: cluster.mjs MODEL RANKS; `fail` as RANKS: fails. */
+/* One rank of the test of clusters: cluster.mjs MODEL RANKS [send]; `fail` as RANKS: fails; `send`:
+ * rank 0 sends the model. */
 import * as pi from 'powerinfer';
 
-const [file, n] = process.argv.slice(2);
+const [file, n, how] = process.argv.slice(2);
 const cluster = await pi.Cluster.open({ timeout: 20 });
 if (n === 'fail') {
     cluster.fail();
@@ -9,7 +10,8 @@ if (n === 'fail') {
     process.exit(0);
 }
 if (cluster.size() !== Number(n)) throw new Error(`${cluster.size()} ranks`);
-const model = await pi.Model.open(file);
+const receives = cluster.rank() > 0 && how === 'send';
+const model = receives ? await cluster.receive() : await pi.Model.open(file);
 const cpu = { device: pi.PI_DEVICE_CPU, n_threads: 1 };
 if (cluster.rank() > 0) {
     await cluster.work(model, cpu);

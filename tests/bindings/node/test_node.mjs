@@ -316,8 +316,8 @@ test('a head that drafts', async (t) => {
 test('clusters', async (t) => {
     await assert.rejects(pi.Cluster.open({ lost: () => {} }), TypeError);
     const mpi = path.join(path.dirname(process.env.POWERINFER_LIBRARY), 'libpowerinfer_mpi.so');
-    const ranks = (n) => {
-        const args = ['cluster.mjs', file, String(n)];
+    const ranks = (n, how = '') => {
+        const args = ['cluster.mjs', file, String(n), how];
         const env = { ...process.env, OMPI_ALLOW_RUN_AS_ROOT: '1',
                       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: '1' };
         const options = { env, encoding: 'utf8', timeout: 100000, stdio: ['ignore', 'pipe', 'pipe'] };
@@ -335,8 +335,10 @@ test('clusters', async (t) => {
     const n_layers = own.get_placement().n_layers;
     assert.equal(ranks(1), `${expected}\n0-${n_layers}\n`);
     try {
-        assert.equal(ranks(2), `${expected}\n${expected}\n0-${n_layers / 2} ` +
-                               `${n_layers / 2}-${n_layers}\n`);
+        for (const how of ['', 'send']) {
+            assert.equal(ranks(2, how), `${expected}\n${expected}\n0-${n_layers / 2} ` +
+                                        `${n_layers / 2}-${n_layers}\n`);
+        }
     } catch (error) {
         if (error.code !== 'ENOENT') throw error;
         t.diagnostic('no mpirun: one rank only');

@@ -38,6 +38,11 @@ int os_file_open_unnamed(const char *folder, os_file *out) {
     return EOPNOTSUPP;
 }
 
+int os_file_open_memory(os_file *out) {
+    *out = OS_FILE_NONE;
+    return EOPNOTSUPP;
+}
+
 bool os_file_path(os_file f, char path[OS_PATH_MAX]) {
     snprintf(path, OS_PATH_MAX, "/dev/fd/%d", (int)f);
     return access(path, F_OK) == 0;

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "os_file.h"
@@ -26,6 +27,12 @@ int os_file_open(const char *path, unsigned how, os_file *out) {
 
 int os_file_open_unnamed(const char *folder, os_file *out) {
     int fd = open(folder, O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
+    *out = fd;
+    return fd >= 0 ? 0 : errno;
+}
+
+int os_file_open_memory(os_file *out) {
+    int fd = memfd_create("powerinfer", MFD_CLOEXEC);
     *out = fd;
     return fd >= 0 ? 0 : errno;
 }

@@ -82,6 +82,11 @@ int os_file_open_unnamed(const char *folder, os_file *out) {
     return EOPNOTSUPP;
 }
 
+int os_file_open_memory(os_file *out) {
+    *out = OS_FILE_NONE;
+    return EOPNOTSUPP;
+}
+
 int os_file_close(os_file f) {
     return windows_result(CloseHandle(windows_handle(f)));
 }
