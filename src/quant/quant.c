@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "ascii_case.h"
+#include "cpu_features.h"
 #include "mem.h"
 #include "quant_blocks.h"
 #include "quant_low.h"
@@ -19,19 +20,29 @@
     _Static_assert(sizeof(block_##name) == bytes, "block_" #name " has padding");
 QUANT_QUANTIZED(SIZE)
 
+#define ROW(type, name, text, elems, bytes, quantized, file_type)                                  \
+    [QUANT_##type] = {                                                                             \
+        QUANT_##type,         text, elems, bytes, quantized, file_type, quant_dequantize_##name,   \
+        quant_quantize_##name},
 #define PLAIN(type, name, number, elems, bytes, file_type)                                         \
-    [QUANT_##type] = {                                                                             \
-        QUANT_##type,         #name, elems, bytes, false, file_type, quant_dequantize_##name,      \
-        quant_quantize_##name},
+    ROW(type, name, #name, elems, bytes, false, file_type)
 #define BLOCK(type, name, number, elems, bytes, file_type, ...)                                    \
-    [QUANT_##type] = {                                                                             \
-        QUANT_##type,         #name, elems, bytes, true, file_type, quant_dequantize_##name,       \
-        quant_quantize_##name},
+    ROW(type, name, #name, elems, bytes, true, file_type)
 #define OPAQUE(type, name, number, elems, bytes, file_type)                                        \
     [QUANT_##type] = {QUANT_##type, #name, elems, bytes, false, file_type, NULL, NULL},
 
-static const quant_traits table[QUANT_TYPE_COUNT] = {QUANT_PLAIN(PLAIN) QUANT_QUANTIZED(BLOCK)
-                                                         QUANT_OPAQUE(OPAQUE)};
+static const quant_traits plain_table[QUANT_TYPE_COUNT] = {QUANT_PLAIN(PLAIN) QUANT_QUANTIZED(BLOCK)
+                                                               QUANT_OPAQUE(OPAQUE)};
+
+#ifdef QUANT_HAS_AVX2
+#define PLAIN_AVX2(type, name, number, elems, bytes, file_type)                                    \
+    ROW(type, name##_avx2, #name, elems, bytes, false, file_type)
+#define BLOCK_AVX2(type, name, number, elems, bytes, file_type, ...)                               \
+    ROW(type, name##_avx2, #name, elems, bytes, true, file_type)
+
+static const quant_traits avx2_table[QUANT_TYPE_COUNT] = {
+    QUANT_PLAIN(PLAIN_AVX2) QUANT_BLOCKS(BLOCK_AVX2) QUANT_LOW(BLOCK) QUANT_OPAQUE(OPAQUE)};
+#endif
 
 /* A block has `count` consecutive half-precision scales, from byte `offset` on. */
 typedef struct scale_place {
@@ -45,14 +56,18 @@ static const scale_place scale_places[QUANT_TYPE_COUNT] = {[QUANT_F16] = {0, 1},
                                                            QUANT_QUANTIZED(PLACE)};
 
 const quant_traits *quant_find(uint32_t type) {
-    if (type >= QUANT_TYPE_COUNT || table[type].name == NULL) return NULL;
-    return &table[type];
+    if (type >= QUANT_TYPE_COUNT || plain_table[type].name == NULL) return NULL;
+#ifdef QUANT_HAS_AVX2
+    if (cpu_features_get()->avx2 && cpu_features_get()->f16c) return &avx2_table[type];
+#endif
+    return &plain_table[type];
 }
 
 const quant_traits *quant_find_name(const char *name) {
     if (name == NULL) return NULL;
     for (uint32_t type = 0; type < QUANT_TYPE_COUNT; type++) {
-        if (table[type].name != NULL && ascii_same(table[type].name, name)) return &table[type];
+        const quant_traits *t = quant_find(type);
+        if (t != NULL && ascii_same(t->name, name)) return t;
     }
     return NULL;
 }

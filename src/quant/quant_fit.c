@@ -1,5 +1,4 @@
-/* quant_fit.c: see quant_fit.h. Pure functions. Sums use eight lanes so that the compiler can
- * vectorize them; the results are the same on every machine. */
+/* quant_fit.c: see quant_fit.h. Pure functions; the results are the same on every machine. */
 #include "quant_fit.h"
 
 #include <math.h>
@@ -10,7 +9,6 @@
 #include "quant_types.h"
 
 enum {
-    LANES = 8,            /* partial sums */
     CANDIDATES = 21,      /* steps of 0.1 quantum from 1 below to 1 above the full range */
     TABLE_CANDIDATES = 11 /* per end of a table */
 };
@@ -28,22 +26,14 @@ typedef struct fit_sums {
 } fit_sums;
 
 static fit_sums sums_of(const float *x, const float *w, const float *q, int n) {
-    float lane[3][LANES] = {{0}};
-    for (int i = 0; i < n; i += LANES) {
-        for (int l = 0; l < LANES; l++) {
-            float wq = w[i + l] * q[i + l];
-            lane[0][l] += wq;
-            lane[1][l] += wq * q[i + l];
-            lane[2][l] += wq * x[i + l];
-        }
+    quant_lanes sq = lanes_all(0.0f), sqq = sq, sxq = sq;
+    for (int i = 0; i < n; i += QUANT_LANES) {
+        const quant_lanes at = lanes_load(q + i), wq = lanes_mul(lanes_load(w + i), at);
+        sq = lanes_add(sq, wq);
+        sqq = lanes_add(sqq, lanes_mul(wq, at));
+        sxq = lanes_add(sxq, lanes_mul(wq, lanes_load(x + i)));
     }
-    fit_sums s = {0};
-    for (int l = 0; l < LANES; l++) {
-        s.q += lane[0][l];
-        s.qq += lane[1][l];
-        s.xq += lane[2][l];
-    }
-    return s;
+    return (fit_sums){lanes_sum(sq), lanes_sum(sqq), lanes_sum(sxq)};
 }
 
 bool quant_fit_weights(const float *importance, float *w, int n) {
@@ -51,7 +41,7 @@ bool quant_fit_weights(const float *importance, float *w, int n) {
     for (int i = 0; i < n; i++) {
         bool says = importance != NULL && importance[i] > 0.0f && isfinite(importance[i]);
         w[i] = says ? importance[i] : 0.0f;
-        top = fmaxf(top, w[i]);
+        top = w[i] > top ? w[i] : top;
     }
     for (int i = 0; i < n; i++) w[i] = top > 0.0f ? w[i] / top : 1.0f;
     return top > 0.0f;
@@ -59,13 +49,13 @@ bool quant_fit_weights(const float *importance, float *w, int n) {
 
 void quant_fit_affine(const float *x, const float *w, int n, int top, bool free_min, float *scale,
                       float *min) {
-    float lo = free_min ? x[0] : 0.0f, hi = x[0], sw = 0.0f, swx = 0.0f;
-    for (int i = 0; i < n; i++) {
-        lo = fminf(lo, x[i]);
-        hi = fmaxf(hi, x[i]);
-        sw += w[i];
-        swx += w[i] * x[i];
-    }
+    float lo, hi;
+    quant_range(x, n, &lo, &hi);
+    if (!free_min && lo > 0.0f) lo = 0.0f;
+    float ones[QUANT_FIT_MAX];
+    for (int i = 0; i < n; i++) ones[i] = 1.0f;
+    const fit_sums all = sums_of(x, w, ones, n);
+    const float sw = all.q, swx = all.xq;
     *scale = 0.0f;
     *min = -lo;
     if (hi - lo < NEGLIGIBLE) return;
@@ -73,8 +63,11 @@ void quant_fit_affine(const float *x, const float *w, int n, int top, bool free_
     for (int c = 0; c < CANDIDATES; c++) {
         float inverse = ((float)top + 0.1f * (float)(c - CANDIDATES / 2)) / (hi - lo);
         float q[QUANT_FIT_MAX];
-        for (int i = 0; i < n; i++)
-            q[i] = quant_nearest(quant_clamp((x[i] - lo) * inverse, 0.0f, (float)top));
+        for (int i = 0; i < n; i += QUANT_LANES) {
+            const quant_lanes at = lanes_sub(lanes_load(x + i), lanes_all(lo));
+            const quant_lanes scaled = lanes_mul(at, lanes_all(inverse));
+            lanes_store(q + i, lanes_nearest(scaled, 0.0f, (float)top));
+        }
         fit_sums s = sums_of(x, w, q, n);
         /* Least squares for x ~ a q + b. Where b would be positive and must not be, b = 0 is
          * best. */
@@ -99,15 +92,6 @@ void quant_fit_affine(const float *x, const float *w, int n, int top, bool free_
     if (best == (double)INFINITY) *scale = (hi - lo) / (float)top;
 }
 
-/* The value of largest magnitude, with its sign. */
-static float extreme_of(const float *x, int n) {
-    float extreme = 0.0f;
-    for (int i = 0; i < n; i++) {
-        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
-    }
-    return extreme;
-}
-
 /* Keeps the scale with the most weighted energy, (sum w x q)^2 / (sum w q q). */
 static void keep_better(const float *x, const float *w, const float *q, int n, double *best,
                         float *scale) {
@@ -120,7 +104,7 @@ static void keep_better(const float *x, const float *w, const float *q, int n, d
 }
 
 float quant_fit_scale(const float *x, const float *w, int n, int zero) {
-    const float extreme = extreme_of(x, n);
+    const float extreme = quant_extreme(x, n);
     if (fabsf(extreme) < NEGLIGIBLE) return 0.0f;
     float scale = extreme / (float)-zero;
     double best = 0.0;
@@ -128,8 +112,10 @@ float quant_fit_scale(const float *x, const float *w, int n, int zero) {
         float levels = (float)zero + 0.1f * (float)(c - CANDIDATES / 2);
         float inverse = -levels / extreme;
         float q[QUANT_FIT_MAX];
-        for (int i = 0; i < n; i++)
-            q[i] = quant_nearest(quant_clamp(x[i] * inverse, (float)-zero, (float)(zero - 1)));
+        for (int i = 0; i < n; i += QUANT_LANES) {
+            const quant_lanes scaled = lanes_mul(lanes_load(x + i), lanes_all(inverse));
+            lanes_store(q + i, lanes_nearest(scaled, (float)-zero, (float)(zero - 1)));
+        }
         keep_better(x, w, q, n, &best, &scale);
     }
     return scale;
@@ -155,7 +141,7 @@ static void nearest_values(const float *x, int n, float inverse, const int8_t ta
 /* The extreme value may map to either end of the table; both are tried, with the sign of the scale
  * that this implies. */
 float quant_fit_table(const float *x, const float *w, int n, const int8_t table[16]) {
-    const float extreme = extreme_of(x, n);
+    const float extreme = quant_extreme(x, n);
     if (fabsf(extreme) < NEGLIGIBLE) return 0.0f;
     float scale = extreme / (float)table[0];
     double best = 0.0;
@@ -179,7 +165,7 @@ uint8_t quant_nearest_e2m1(float x) {
 }
 
 uint16_t quant_round_scales(const float *scale, int n, int zero, int8_t *q) {
-    const float longest = extreme_of(scale, n);
+    const float longest = quant_extreme(scale, n);
     uint16_t h = quant_f32_to_f16(quant_tame(longest / (float)-zero, QUANT_F16_MAX));
     float d = quant_f16_to_f32(h);
     for (int j = 0; j < n; j++) {

@@ -10,6 +10,9 @@
 
 #include "quant_types.h"
 
+#ifdef QUANT_AVX2
+#include <immintrin.h>
+#else
 static float float_of_bits(uint32_t u) {
     float f;
     memcpy(&f, &u, sizeof f);
@@ -76,11 +79,14 @@ uint16_t quant_f32_to_bf16(float f) {
     return (uint16_t)((u + 0x7fffu + odd) >> 16);
 }
 
-void quant_dequantize_f32(const void *src, float *dst, int64_t n) {
+#endif
+
+void QUANT_FOR(quant_dequantize_f32)(const void *src, float *dst, int64_t n) {
     memcpy(dst, src, (size_t)n * sizeof *dst);
 }
 
-void quant_quantize_f32(const float *src, void *dst, int64_t n, const float *importance) {
+void QUANT_FOR(quant_quantize_f32)(const float *src, void *dst, int64_t n,
+                                   const float *importance) {
     (void)importance;
     memcpy(dst, src, (size_t)n * sizeof *src);
 }
@@ -95,20 +101,36 @@ static void store_u16(void *dst, int64_t i, uint16_t h) {
     memcpy((char *)dst + 2 * i, &h, sizeof h);
 }
 
-void quant_dequantize_f16(const void *src, float *dst, int64_t n) {
-    for (int64_t i = 0; i < n; i++) dst[i] = quant_f16_to_f32(load_u16(src, i));
+void QUANT_FOR(quant_dequantize_f16)(const void *src, float *dst, int64_t n) {
+    int64_t i = 0;
+#ifdef QUANT_AVX2
+    for (; i + 8 <= n; i += 8) {
+        __m128i half = _mm_loadu_si128((const void *)((const char *)src + 2 * i));
+        _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(half));
+    }
+#endif
+    for (; i < n; i++) dst[i] = quant_f16_to_f32(load_u16(src, i));
 }
 
-void quant_quantize_f16(const float *src, void *dst, int64_t n, const float *importance) {
+void QUANT_FOR(quant_quantize_f16)(const float *src, void *dst, int64_t n,
+                                   const float *importance) {
     (void)importance;
-    for (int64_t i = 0; i < n; i++) store_u16(dst, i, quant_f32_to_f16(src[i]));
+    int64_t i = 0;
+#ifdef QUANT_AVX2
+    for (; i + 8 <= n; i += 8) {
+        __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((void *)((char *)dst + 2 * i), half);
+    }
+#endif
+    for (; i < n; i++) store_u16(dst, i, quant_f32_to_f16(src[i]));
 }
 
-void quant_dequantize_bf16(const void *src, float *dst, int64_t n) {
+void QUANT_FOR(quant_dequantize_bf16)(const void *src, float *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) dst[i] = quant_bf16_to_f32(load_u16(src, i));
 }
 
-void quant_quantize_bf16(const float *src, void *dst, int64_t n, const float *importance) {
+void QUANT_FOR(quant_quantize_bf16)(const float *src, void *dst, int64_t n,
+                                    const float *importance) {
     (void)importance;
     for (int64_t i = 0; i < n; i++) store_u16(dst, i, quant_f32_to_bf16(src[i]));
 }

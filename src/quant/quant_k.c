@@ -110,26 +110,29 @@ static uint16_t quantize_scales(const float *value, int n, int steps, uint8_t *q
 /* Chooses the integers of a sub-block for x ~ step * q - offset; returns the weighted squared
  * error. */
 static float affine_choose(const float *x, const float *w, const affine_shape *s, float step,
-                           float offset, uint8_t *q) {
-    float inverse = step > 0.0f ? 1.0f / step : 0.0f, error = 0.0f;
+                           float offset, float *q) {
+    float inverse = step > 0.0f ? 1.0f / step : 0.0f;
     if (!isfinite(inverse)) inverse = 0.0f;
-    for (int i = 0; i < s->sub; i++) {
-        float value = quant_nearest(quant_clamp((x[i] + offset) * inverse, 0.0f, (float)s->top));
-        float off = x[i] + offset - step * value;
-        q[i] = (uint8_t)value;
-        error += w[i] * off * off;
+    quant_lanes error = lanes_all(0.0f);
+    for (int i = 0; i < s->sub; i += QUANT_LANES) {
+        const quant_lanes at = lanes_add(lanes_load(x + i), lanes_all(offset));
+        const quant_lanes value = lanes_nearest(lanes_mul(at, lanes_all(inverse)), 0.0f,
+                                                (float)s->top);
+        const quant_lanes off = lanes_sub(at, lanes_mul(lanes_all(step), value));
+        error = lanes_add(error, lanes_mul(lanes_mul(lanes_load(w + i), off), off));
+        lanes_store(q + i, value);
     }
-    return error;
+    return lanes_sum(error);
 }
 
 /* The integer scale and minimum of a sub-block were rounded independently; neighbouring values may
  * fit better together. */
 static void affine_refine(const float *x, const float *w, const affine_shape *s, float d,
                           float dmin, uint8_t *sc, uint8_t *m, uint8_t *q) {
-    int sc0 = *sc, m0 = *m;
-    float best = affine_choose(x, w, s, d * (float)sc0, dmin * (float)m0, q);
+    const int sc0 = *sc, m0 = *m;
+    float chosen[QUANT_FIT_MAX], other[QUANT_FIT_MAX];
+    float best = affine_choose(x, w, s, d * (float)sc0, dmin * (float)m0, chosen);
     for (int i = 0; i < 9; i++) {
-        uint8_t other[QUANT_FIT_MAX];
         int sc1 = sc0 + i / 3 - 1, m1 = m0 + i % 3 - 1;
         if (sc1 < 0 || sc1 > s->scale_top || m1 < 0 || m1 > s->scale_top) continue;
         float error = affine_choose(x, w, s, d * (float)sc1, dmin * (float)m1, other);
@@ -137,8 +140,9 @@ static void affine_refine(const float *x, const float *w, const affine_shape *s,
         best = error;
         *sc = (uint8_t)sc1;
         *m = (uint8_t)m1;
-        memcpy(q, other, (size_t)s->sub);
+        memcpy(chosen, other, sizeof chosen);
     }
+    for (int i = 0; i < s->sub; i++) q[i] = (uint8_t)chosen[i];
 }
 
 static void affine_quantize(const float *src, const float *importance, const affine_shape *s,
@@ -268,11 +272,13 @@ static void centred_quantize(const float *src, const float *importance, const ce
     }
     b->d = quant_round_scales(scale, CENTRED_SUBS, s->scale_zero, b->sc);
     float d = quant_f16_to_f32(b->d);
-    for (int e = 0; e < QUANT_K; e++) {
-        float step = d * (float)b->sc[e / CENTRED_SUB];
-        float q = step != 0.0f ? x[e] / step : 0.0f;
-        q = quant_nearest(quant_clamp(q, (float)-s->zero, (float)(s->zero - 1)));
-        b->q[e] = (uint8_t)((int)q + s->zero);
+    for (int e = 0; e < QUANT_K; e += QUANT_LANES) {
+        const float step = d * (float)b->sc[e / CENTRED_SUB];
+        quant_lanes at = lanes_all(0.0f);
+        float q[QUANT_LANES];
+        if (step != 0.0f) at = lanes_div(lanes_load(x + e), lanes_all(step));
+        lanes_store(q, lanes_nearest(at, (float)-s->zero, (float)(s->zero - 1)));
+        for (int l = 0; l < QUANT_LANES; l++) b->q[e + l] = (uint8_t)((int)q[l] + s->zero);
     }
 }
 
@@ -322,7 +328,7 @@ static void pack_q6_k(const centred_block *b, block_q6_k *block) {
 /* ---- conversions ----------------------------------------------------------------------------- */
 
 #define DEFINE(name, layout, family)                                                               \
-    void quant_dequantize_##name(const void *src, float *dst, int64_t n) {                         \
+    void QUANT_FOR(quant_dequantize_##name)(const void *src, float *dst, int64_t n) {              \
         const layout *block = src;                                                                 \
         for (int64_t b = 0; b < n / QUANT_K; b++) {                                                \
             family##_block open;                                                                   \
@@ -330,7 +336,8 @@ static void pack_q6_k(const centred_block *b, block_q6_k *block) {
             family##_expand(&open, &name##_shape, dst + b * QUANT_K);                              \
         }                                                                                          \
     }                                                                                              \
-    void quant_quantize_##name(const float *src, void *dst, int64_t n, const float *importance) {  \
+    void QUANT_FOR(quant_quantize_##name)(const float *src, void *dst, int64_t n,                  \
+                                          const float *importance) {                               \
         layout *block = dst;                                                                       \
         for (int64_t b = 0; b < n / QUANT_K; b++) {                                                \
             family##_block open;                                                                   \

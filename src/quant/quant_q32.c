@@ -21,7 +21,14 @@ static float inverse_or_zero(float d) {
     return isfinite(inverse) ? inverse : 0.0f;
 }
 
-void quant_dequantize_q8_0(const void *src, float *dst, int64_t n) {
+/* Nearest integer, halves away from zero, for |x| < 2^22: the addend is the largest float below a
+ * half, so that no smaller x is rounded up to the next integer. Unlike roundf this vectorizes. */
+static int round_half_away(float x) {
+    const float below_half = 0x1.fffffep-2f;
+    return (int)(x < 0.0f ? x - below_half : x + below_half);
+}
+
+void QUANT_FOR(quant_dequantize_q8_0)(const void *src, float *dst, int64_t n) {
     const block_q8_0 *block = src;
     for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
         float d = quant_f16_to_f32(block->d);
@@ -29,22 +36,19 @@ void quant_dequantize_q8_0(const void *src, float *dst, int64_t n) {
     }
 }
 
-void quant_quantize_q8_0(const float *src, void *dst, int64_t n, const float *importance) {
+void QUANT_FOR(quant_quantize_q8_0)(const float *src, void *dst, int64_t n,
+                                    const float *importance) {
     (void)importance;
     const float q_max = 127.0f;
     block_q8_0 *block = dst;
     for (int64_t b = 0; b < n / BLOCK; b++, block++, src += BLOCK) {
         float x[BLOCK];
-        float amax = 0.0f;
-        for (int i = 0; i < BLOCK; i++) {
-            x[i] = quant_tame(src[i], QUANT_F16_MAX * q_max);
-            amax = fmaxf(amax, fabsf(x[i]));
-        }
-        float d = amax / q_max;
+        for (int i = 0; i < BLOCK; i++) x[i] = quant_tame(src[i], QUANT_F16_MAX * q_max);
+        float d = fabsf(quant_extreme(x, BLOCK)) / q_max;
         float inverse = inverse_or_zero(d);
         block->d = quant_f32_to_f16(d);
         for (int i = 0; i < BLOCK; i++)
-            block->qs[i] = (int8_t)fminf(fmaxf(roundf(x[i] * inverse), -q_max), q_max);
+            block->qs[i] = (int8_t)round_half_away(quant_clamp(x[i] * inverse, -q_max, q_max));
     }
 }
 
@@ -79,7 +83,7 @@ static void store_affine(const uint8_t q[BLOCK], uint16_t d, float m, float *dst
     for (int i = 0; i < BLOCK; i++) dst[i] = scale * (float)q[i] + m;
 }
 
-void quant_dequantize_q4_0(const void *src, float *dst, int64_t n) {
+void QUANT_FOR(quant_dequantize_q4_0)(const void *src, float *dst, int64_t n) {
     const block_q4_0 *block = src;
     for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
         uint8_t q[BLOCK];
@@ -88,7 +92,7 @@ void quant_dequantize_q4_0(const void *src, float *dst, int64_t n) {
     }
 }
 
-void quant_dequantize_q4_1(const void *src, float *dst, int64_t n) {
+void QUANT_FOR(quant_dequantize_q4_1)(const void *src, float *dst, int64_t n) {
     const block_q4_1 *block = src;
     for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
         uint8_t q[BLOCK];
@@ -97,7 +101,7 @@ void quant_dequantize_q4_1(const void *src, float *dst, int64_t n) {
     }
 }
 
-void quant_dequantize_q5_0(const void *src, float *dst, int64_t n) {
+void QUANT_FOR(quant_dequantize_q5_0)(const void *src, float *dst, int64_t n) {
     const block_q5_0 *block = src;
     for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
         uint8_t q[BLOCK];
@@ -107,7 +111,7 @@ void quant_dequantize_q5_0(const void *src, float *dst, int64_t n) {
     }
 }
 
-void quant_dequantize_q5_1(const void *src, float *dst, int64_t n) {
+void QUANT_FOR(quant_dequantize_q5_1)(const void *src, float *dst, int64_t n) {
     const block_q5_1 *block = src;
     for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
         uint8_t q[BLOCK];
@@ -122,19 +126,14 @@ void quant_dequantize_q5_1(const void *src, float *dst, int64_t n) {
 static uint16_t choose_signed(const float *src, const float *importance, int zero,
                               uint8_t q[BLOCK]) {
     float x[BLOCK], w[BLOCK];
-    float extreme = 0.0f; /* the value of largest magnitude, with its sign; it becomes -zero */
-    for (int i = 0; i < BLOCK; i++) {
-        x[i] = quant_tame(src[i], QUANT_F16_MAX * (float)zero);
-        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
-    }
-    float d = extreme / (float)-zero;
+    for (int i = 0; i < BLOCK; i++) x[i] = quant_tame(src[i], QUANT_F16_MAX * (float)zero);
+    float d = quant_extreme(x, BLOCK) / (float)-zero; /* the extreme value becomes -zero */
     if (quant_fit_weights(importance, w, BLOCK)) {
         d = quant_tame(quant_fit_scale(x, w, BLOCK, zero), QUANT_F16_MAX);
         d = quant_f16_to_f32(quant_f32_to_f16(d));
     }
     float inverse = inverse_or_zero(d), offset = (float)zero + 0.5f, top = (float)(2 * zero - 1);
-    for (int i = 0; i < BLOCK; i++)
-        q[i] = (uint8_t)fmaxf(fminf(x[i] * inverse + offset, top), 0.0f);
+    for (int i = 0; i < BLOCK; i++) q[i] = (uint8_t)quant_clamp(x[i] * inverse + offset, 0.0f, top);
     return quant_f32_to_f16(d);
 }
 
@@ -143,11 +142,8 @@ static void choose_affine(const float *src, const float *importance, int top, ui
                           uint16_t *half_d, uint16_t *half_m) {
     float x[BLOCK], w[BLOCK];
     for (int i = 0; i < BLOCK; i++) x[i] = quant_tame(src[i], QUANT_F16_MAX);
-    float lo = x[0], hi = x[0];
-    for (int i = 1; i < BLOCK; i++) {
-        lo = fminf(lo, x[i]);
-        hi = fmaxf(hi, x[i]);
-    }
+    float lo, hi;
+    quant_range(x, BLOCK, &lo, &hi);
     float d = (hi - lo) / (float)top, m = lo;
     if (quant_fit_weights(importance, w, BLOCK)) {
         float min;
@@ -157,7 +153,7 @@ static void choose_affine(const float *src, const float *importance, int top, ui
     }
     float inverse = inverse_or_zero(d);
     for (int i = 0; i < BLOCK; i++)
-        q[i] = (uint8_t)fmaxf(fminf((x[i] - m) * inverse + 0.5f, (float)top), 0.0f);
+        q[i] = (uint8_t)quant_clamp((x[i] - m) * inverse + 0.5f, 0.0f, (float)top);
     *half_d = quant_f32_to_f16(d);
     *half_m = quant_f32_to_f16(m);
 }
@@ -166,7 +162,8 @@ static const float *importance_at(const float *importance, int64_t b) {
     return importance != NULL ? importance + b * BLOCK : NULL;
 }
 
-void quant_quantize_q4_0(const float *src, void *dst, int64_t n, const float *importance) {
+void QUANT_FOR(quant_quantize_q4_0)(const float *src, void *dst, int64_t n,
+                                    const float *importance) {
     block_q4_0 *block = dst;
     for (int64_t b = 0; b < n / BLOCK; b++, block++) {
         uint8_t q[BLOCK];
@@ -175,7 +172,8 @@ void quant_quantize_q4_0(const float *src, void *dst, int64_t n, const float *im
     }
 }
 
-void quant_quantize_q4_1(const float *src, void *dst, int64_t n, const float *importance) {
+void QUANT_FOR(quant_quantize_q4_1)(const float *src, void *dst, int64_t n,
+                                    const float *importance) {
     block_q4_1 *block = dst;
     for (int64_t b = 0; b < n / BLOCK; b++, block++) {
         uint8_t q[BLOCK];
@@ -184,7 +182,8 @@ void quant_quantize_q4_1(const float *src, void *dst, int64_t n, const float *im
     }
 }
 
-void quant_quantize_q5_0(const float *src, void *dst, int64_t n, const float *importance) {
+void QUANT_FOR(quant_quantize_q5_0)(const float *src, void *dst, int64_t n,
+                                    const float *importance) {
     block_q5_0 *block = dst;
     for (int64_t b = 0; b < n / BLOCK; b++, block++) {
         uint8_t q[BLOCK];
@@ -194,7 +193,8 @@ void quant_quantize_q5_0(const float *src, void *dst, int64_t n, const float *im
     }
 }
 
-void quant_quantize_q5_1(const float *src, void *dst, int64_t n, const float *importance) {
+void QUANT_FOR(quant_quantize_q5_1)(const float *src, void *dst, int64_t n,
+                                    const float *importance) {
     block_q5_1 *block = dst;
     for (int64_t b = 0; b < n / BLOCK; b++, block++) {
         uint8_t q[BLOCK];

@@ -49,13 +49,14 @@ static void choose_iq4(const float *x, float scale, uint8_t qs[BLOCK / 2]) {
 
 /* ---- IQ4_NL ---------------------------------------------------------------------------------- */
 
-void quant_dequantize_iq4_nl(const void *src, float *dst, int64_t n) {
+void QUANT_FOR(quant_dequantize_iq4_nl)(const void *src, float *dst, int64_t n) {
     const block_iq4_nl *block = src;
     for (int64_t b = 0; b < n / BLOCK; b++)
         expand(block[b].qs, iq4_values, quant_f16_to_f32(block[b].d), dst + b * BLOCK);
 }
 
-void quant_quantize_iq4_nl(const float *src, void *dst, int64_t n, const float *importance) {
+void QUANT_FOR(quant_quantize_iq4_nl)(const float *src, void *dst, int64_t n,
+                                      const float *importance) {
     block_iq4_nl *block = dst;
     for (int64_t b = 0; b < n / BLOCK; b++) {
         float x[BLOCK], w[BLOCK];
@@ -81,7 +82,7 @@ static void iq4xs_put_scale(block_iq4_xs *block, int j, int scale) {
     block->scales_h = (uint16_t)(block->scales_h | stored >> 4 << 2 * j);
 }
 
-void quant_dequantize_iq4_xs(const void *src, float *dst, int64_t n) {
+void QUANT_FOR(quant_dequantize_iq4_xs)(const void *src, float *dst, int64_t n) {
     const block_iq4_xs *block = src;
     for (int64_t b = 0; b < n / QUANT_K; b++, block++) {
         float d = quant_f16_to_f32(block->d);
@@ -90,7 +91,8 @@ void quant_dequantize_iq4_xs(const void *src, float *dst, int64_t n) {
     }
 }
 
-void quant_quantize_iq4_xs(const float *src, void *dst, int64_t n, const float *importance) {
+void QUANT_FOR(quant_quantize_iq4_xs)(const float *src, void *dst, int64_t n,
+                                      const float *importance) {
     const float limit = QUANT_F16_MAX * (float)(IQ4XS_SCALE_ZERO - 1) * (float)iq4_values[15];
     block_iq4_xs *block = dst;
     for (int64_t b = 0; b < n / QUANT_K; b++, block++) {
@@ -118,7 +120,7 @@ enum {
     E8M0_TOP = 252        /* 12 * 2^(e - 128) is finite up to here */
 };
 
-void quant_dequantize_mxfp4(const void *src, float *dst, int64_t n) {
+void QUANT_FOR(quant_dequantize_mxfp4)(const void *src, float *dst, int64_t n) {
     const block_mxfp4 *block = src;
     for (int64_t b = 0; b < n / BLOCK; b++)
         expand(block[b].qs, e2m1_values, quant_e8m0_half(block[b].e), dst + b * BLOCK);
@@ -137,7 +139,8 @@ static double choose_mxfp4(const float *x, const float *w, int e, uint8_t q[BLOC
     return ldexp(error, 2 * (e - E8M0_BIAS_HALF));
 }
 
-void quant_quantize_mxfp4(const float *src, void *dst, int64_t n, const float *importance) {
+void QUANT_FOR(quant_quantize_mxfp4)(const float *src, void *dst, int64_t n,
+                                     const float *importance) {
     const float limit = ldexpf(12.0f, E8M0_TOP - E8M0_BIAS_HALF);
     block_mxfp4 *block = dst;
     for (int64_t b = 0; b < n / BLOCK; b++) {

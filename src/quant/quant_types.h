@@ -1,5 +1,9 @@
 /* quant_types.h: the conversions of the traits table, one pair per type. Private to src/quant. All
- * take n as a multiple of the type's block and an unaligned `src` for plain types. */
+ * take n as a multiple of the type's block and an unaligned `src` for plain types.
+ *
+ * Files of the most common types are compiled twice on x86: for every CPU, and with QUANT_AVX2 for
+ * CPUs with AVX2, where the names end in _avx2 (CMakeLists.txt). Both give the same bits: the order
+ * of operations is fixed, and multiply-adds are not fused. */
 #ifndef QUANT_QUANT_TYPES_H
 #define QUANT_QUANT_TYPES_H
 
@@ -13,7 +17,16 @@
 #define QUANT_DECLARE(type, name, ...)                                                             \
     void quant_dequantize_##name(const void *src, float *dst, int64_t n);                          \
     void quant_quantize_##name(const float *src, void *dst, int64_t n, const float *importance);
+#define QUANT_DECLARE_AVX2(type, name, ...) QUANT_DECLARE(type, name##_avx2, )
 QUANT_COMPUTED(QUANT_DECLARE)
+QUANT_PLAIN(QUANT_DECLARE_AVX2)
+QUANT_BLOCKS(QUANT_DECLARE_AVX2)
+
+#ifdef QUANT_AVX2
+#define QUANT_FOR(function) function##_avx2
+#else
+#define QUANT_FOR(function) function
+#endif
 
 /* Every quantizer applies this to its input first: NaN becomes 0 and values are clamped to +-limit,
  * so that no input leads to a scale that is not finite. */

@@ -25,6 +25,7 @@
 enum {
     CHUNK_DEFAULT = 512,
     CHUNK_MAX = 65536,
+    COLUMNS = 512,           /* summed at a time: their sums stay in L1 */
     BATCH_MAX = 512,         /* tokens per ubatch: activations of wide models stay in cache */
     TEXT_MAX_BYTES = 1 << 30 /* maximum size of the text file */
 };
@@ -69,20 +70,39 @@ static column_sums *row_of(const collection *c, int layer, tensor_role role) {
     return &c->rows[at * ROLE_COUNT + (size_t)role];
 }
 
-static void add_rows(column_sums *r, const float *x, int64_t ldx, int n_rows) {
-    for (int row = 0; row < n_rows && r->n_in > 0; row++) {
-        const float *v = x + row * ldx;
-        for (uint64_t i = 0; i < r->n_in; i++) r->sums[i] += (double)v[i] * (double)v[i];
-        r->count++;
+/* Adds the squares of columns [first, first + n) to the sums of all matrices of a step, which read
+ * the same input. */
+static void add_columns(column_sums *const *sums, int n_sums, uint64_t first, uint64_t n,
+                        const float *x, int64_t ldx, int n_rows) {
+    double squares[COLUMNS] = {0};
+    for (int row = 0; row < n_rows; row++) {
+        const float *v = x + row * ldx + first;
+        for (uint64_t i = 0; i < n; i++) squares[i] += (double)v[i] * (double)v[i];
     }
+    for (int k = 0; k < n_sums; k++)
+        for (uint64_t i = 0; i < n; i++) sums[k]->sums[first + i] += squares[i];
 }
 
 static void observe(void *user, const plan_step *step, const float *x, int64_t ldx, int n_rows) {
     const collection *c = user;
+    column_sums *sums[PLAN_MAX_GROUP + 1];
+    int n_sums = 0;
     for (int k = 0; k < step->n_matrices; k++)
-        add_rows(row_of(c, step->layer, step->matrix[k].role), x, ldx, n_rows);
+        sums[n_sums++] = row_of(c, step->layer, step->matrix[k].role);
     if (step->op == OP_FFN_DOWN) /* ffn_down_t */
-        add_rows(row_of(c, step->layer, ROLE_FFN_DOWN), x, ldx, n_rows);
+        sums[n_sums++] = row_of(c, step->layer, ROLE_FFN_DOWN);
+    uint64_t n_in = 0;
+    int n = 0;
+    for (int k = 0; k < n_sums; k++) {
+        if (sums[k]->n_in == 0) continue;
+        assert(n_in == 0 || n_in == sums[k]->n_in);
+        n_in = sums[k]->n_in;
+        sums[k]->count += (uint64_t)n_rows;
+        sums[n++] = sums[k];
+    }
+    for (uint64_t first = 0; first < n_in; first += COLUMNS)
+        add_columns(sums, n, first, n_in - first < COLUMNS ? n_in - first : COLUMNS, x, ldx,
+                    n_rows);
 }
 
 /* Returns the tensor of the file that contains the matrix. A head may be the embedding matrix. In

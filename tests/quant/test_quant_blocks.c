@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "block_bits.h"
+#include "cpu_features.h"
 #include "mem.h"
 #include "quant.h"
 #include "rng.h"
@@ -479,6 +480,49 @@ static void test_nonfinite_scales(void **state) {
     assert_true(quant_has_nonfinite(QUANT_MXFP4, mxfp4, 64));
 }
 
+/* Conversions for CPUs with AVX2 give the bits of those for every CPU, with and without importance;
+ * also for the plain types, and for lengths that are no multiple of a vector. */
+static void test_same_bits_without_avx2(void **state) {
+    (void)state;
+    enum { HOSTILE = N / 2, ODD = N + 5 };
+    static const quant_type plain[] = {QUANT_F32, QUANT_F16, QUANT_BF16};
+    enum { N_PLAIN = sizeof plain / sizeof *plain };
+    const cpu_features none = {0};
+    static float x[ODD], w[ODD], back[2][ODD];
+    static uint8_t data[2][4 * ODD];
+    if (!cpu_features_get()->avx2) skip();
+    for (int seed = 0; seed < 20; seed++) {
+        rng r;
+        rng_seed(&r, (uint64_t)(30 + seed));
+        for (int i = 0; i < ODD; i++) {
+            uint32_t bits = (uint32_t)rng_u64(&r);                     /* any float, also NaN */
+            x[i] = seed % 4 == 3 ? 0.125f * roundf(4 * rng_normal(&r)) /* ties */
+                                 : ldexpf(rng_normal(&r), i % (1 + 2 * seed));
+            if (seed >= 10 && i > HOSTILE) memcpy(&x[i], &bits, sizeof bits);
+            w[i] = rng_normal(&r) * rng_normal(&r);
+        }
+        for (int t = 0; t < N_TYPES + N_PLAIN; t++) {
+            const quant_type type = t < N_TYPES ? cases[t].type : plain[t - N_TYPES];
+            const int n = t < N_TYPES ? N : ODD;
+            size_t n_bytes;
+            assert_true(quant_row_bytes(type, (uint64_t)n, &n_bytes));
+            for (int weighted = 0; weighted < 2; weighted++) {
+                const quant_traits *used[2];
+                for (int k = 0; k < 2; k++) {
+                    cpu_features_limit(k ? &none : NULL);
+                    used[k] = quant_find((uint32_t)type);
+                    used[k]->quantize(x, data[k], n, weighted ? w : NULL);
+                    used[k]->dequantize(data[0], back[k], n);
+                }
+                cpu_features_limit(NULL);
+                assert_true(used[0]->quantize != used[1]->quantize);
+                assert_memory_equal(data[0], data[1], n_bytes);
+                assert_memory_equal(back[0], back[1], (size_t)n * sizeof *x);
+            }
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dequantize_by_definition),
@@ -491,6 +535,7 @@ int main(void) {
         cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_nan_is_zero),
         cmocka_unit_test(test_nonfinite_scales),
+        cmocka_unit_test(test_same_bits_without_avx2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
