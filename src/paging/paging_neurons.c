@@ -495,9 +495,11 @@ static neuron_ahead *ahead_of(paging_neurons *x, int layer) {
 
 /* Keeps the slots of the step and, where there are enough slots, of the one before it, which may
  * still be computed. There are more slots than the neurons outside the prefixes of two layers, or
- * of one layer if every ubatch needs the stages. */
-static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
+ * of one layer if every ubatch needs the stages. A neuron of a later layer may be evicted while
+ * refill still reads it: only then may another read fill the slot. */
+static int64_t take_slot(const paging *g, neuron_class *s, uint32_t step) {
     enum { PASSED_MOST = 256, PACE = 1024 };
+    paging_neurons *x = g->neurons;
     for (int passed = 0;; passed++) {
         int64_t slot = s->hand;
         neuron_slot *o = &s->slots[slot];
@@ -510,7 +512,9 @@ static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
         if (step - o->step <= !s->needs_all || o->usage >= s->floor) continue;
         s->floor *= 1 + (float)(passed - PASSED) / PACE;
         if (s->floor < least_floor) s->floor = least_floor;
-        x->layers[o->layer].slot[o->neuron] = -1;
+        neuron_layer *l = &x->layers[o->layer];
+        drive_wait(g->drives[l->part], &l->refilling);
+        l->slot[o->neuron] = -1;
         return slot;
     }
 }
@@ -522,7 +526,7 @@ static int64_t fetch(paging *g, int layer, int32_t neuron, atomic_size_t *left,
     neuron_layer *l = &x->layers[layer];
     neuron_class *s = &x->classes[l->size];
     uint32_t step = step_of(g, layer);
-    int64_t slot = take_slot(x, s, step);
+    int64_t slot = take_slot(g, s, step);
     own_slot(s, l, layer, neuron, slot);
     s->slots[slot].step = step;
     *request = request_for(g, l, neuron, 1, s->slot_row + slot, left);
