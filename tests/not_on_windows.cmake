@@ -10,6 +10,7 @@ pi_not_on(windows "compares with regex.h of POSIX: nothing in it depends on the 
 # The folders of these tests do not add them for Windows:
 #   fuzz_*, corpus_*, tidy*          sources and parsers of bytes do not depend on the system
 #   fetch*                           a hub with calls of POSIX, full disks by mounts; windows_readme downloads with -hf
+#   engine_paging_group              control groups of Linux
 #   cli_typing                       libedit; cli_console tests the editor of Windows
 #   cluster*                         MPI
 #   server_{program,clients,page,proxy,replicas,killed}  nginx, browsers and clients of this machine

@@ -1,9 +1,9 @@
 /* context_memory.c: the working memory of a context. The plan gives all sizes. One mapping contains
  * the arrays in order; pages that a small batch never touches cost nothing.
  *
- * With a memory budget and neurons that are read when they are selected, this memory has rows for
- * ubatches of FORM_FEW only. Prefill puts the rows of its tokens into memory of the pager
- * (paging_lent), which otherwise is part of the neuron cache. */
+ * With a memory budget, and experts or selected neurons that are read when they are needed, this
+ * memory has rows for ubatches of FORM_FEW only. Prefill puts the rows of its tokens into memory of
+ * the pager (paging_lent), which otherwise is part of the cache of experts or neurons. */
 #include "context.h"
 #include "mem.h"
 
@@ -121,11 +121,11 @@ static void layout_scratch(engine_context *c, scratch_layout *cv) {
     }
 }
 
-/* Bytes of the quantized activations of n elements for all pairs. The activations of each expert
- * are aligned, and padded to whole panels if they fill more than half a panel. */
-static size_t pair_bytes(const engine_context *c, cpu_act_kind kind, int64_t n) {
+/* Bytes of the quantized activations of n elements for all pairs of n_rows tokens. The activations
+ * of each expert are aligned, and padded to whole panels if they fill more than half a panel. */
+static size_t pair_bytes(const engine_context *c, cpu_act_kind kind, int64_t n, int n_rows) {
     enum { ALIGN = 64 };
-    int64_t n_pairs = (int64_t)c->n_batch * c->cpu.plan->n_expert_used;
+    int64_t n_pairs = (int64_t)n_rows * c->cpu.plan->n_expert_used;
     int64_t n_padded = n_pairs + (int64_t)c->cpu.plan->n_expert * CPU_PANEL;
     if (n_padded > n_pairs * CPU_PANEL) n_padded = n_pairs * CPU_PANEL;
     return max_size(cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, n_pairs),
@@ -147,7 +147,22 @@ static void layout_experts(engine_context *c, scratch_layout *cv) {
     e->active = scratch_take(cv, n_experts, sizeof(int32_t));
     e->uses = scratch_take(cv, (size_t)c->cpu.model->hp.n_layer * n_experts, sizeof(uint64_t));
     e->seen = scratch_take(cv, (size_t)c->cpu.model->hp.n_layer * n_experts, sizeof(int32_t));
+    for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
+        e->in_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
+        e->hidden_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
+        e->pred_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
+    }
+}
+
+static void *take_pairs(const engine_context *c, scratch_layout *cv, cpu_act_kind kind,
+                        plan_buffer b, int n_rows) {
+    return scratch_take(cv, 1, pair_bytes(c, kind, c->cpu.plan->width[b], n_rows));
+}
+
+static void layout_pairs(engine_context *c, scratch_layout *cv, int n_rows) {
+    ubatch_experts *e = &c->cpu.experts;
     unsigned in_kinds = 0, down_kinds = 0, pred_kinds = 0;
+    if (c->cpu.plan->n_expert == 0) return;
     for (int i = 0; i < 2 * c->cpu.model->hp.n_layer; i++) { /* then adjugate experts */
         in_kinds |= c->cpu.plan->experts[i].in_kinds;
         down_kinds |= c->cpu.plan->experts[i].down_kinds;
@@ -155,17 +170,9 @@ static void layout_experts(engine_context *c, scratch_layout *cv) {
     }
     for (int k = 0; k < CPU_ACT_KIND_COUNT; k++) {
         cpu_act_kind kind = (cpu_act_kind)k;
-        e->in_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
-        e->hidden_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
-        e->pred_at[k] = scratch_take(cv, n_experts, sizeof(size_t));
-        if (in_kinds & (1u << k))
-            e->in[k] = scratch_take(cv, 1, pair_bytes(c, kind, c->cpu.plan->width[BUF_EXPERT_IN]));
-        if (down_kinds & (1u << k))
-            e->hidden[k] = scratch_take(cv, 1,
-                                        pair_bytes(c, kind, c->cpu.plan->width[BUF_EXPERT_GATE]));
-        if (pred_kinds & (1u << k))
-            e->pred[k] = scratch_take(cv, 1,
-                                      pair_bytes(c, kind, c->cpu.plan->width[BUF_EXPERT_PRED]));
+        if (in_kinds & (1u << k)) e->in[k] = take_pairs(c, cv, kind, BUF_EXPERT_IN, n_rows);
+        if (down_kinds & (1u << k)) e->hidden[k] = take_pairs(c, cv, kind, BUF_EXPERT_GATE, n_rows);
+        if (pred_kinds & (1u << k)) e->pred[k] = take_pairs(c, cv, kind, BUF_EXPERT_PRED, n_rows);
     }
 }
 
@@ -193,6 +200,7 @@ static void layout_rows(engine_context *c, scratch_layout *cv, int n_rows) {
             c->cpu.act[slot][kind] = scratch_take(cv, 1, max_size(columns, panels));
         }
     }
+    layout_pairs(c, cv, n_rows);
     c->cpu.angles = scratch_take(cv, rows * ROPE_SETS * (size_t)c->cpu.model->hp.n_rot,
                                  sizeof(float));
 }
@@ -248,8 +256,7 @@ pi_status context_allocate(engine_context *c, pi_error *err) {
     c->cpu.scratch = mem_calloc((size_t)pool_size(c->cpu.pool), sizeof *c->cpu.scratch);
     if (!c->cpu.scratch) return error_nomem(err, sizeof *c->cpu.scratch, "thread scratch");
     scratch_layout measure = {0}, lent = {0};
-    bool lends = c->cpu.paging && !c->options.stages && c->cpu.plan->n_expert == 0 &&
-                 paging_lends(c->cpu.paging, c->cpu.plan);
+    bool lends = c->cpu.paging && !c->options.stages && paging_lends(c->cpu.paging, c->cpu.plan);
     c->own_rows = lends ? few_rows(c) : c->n_batch;
     c->own_logits = lends && c->own_rows < c->n_logits ? c->own_rows : c->n_logits;
     c->n_lent = lends ? layout_lent(c, &lent, c->n_batch, c->n_logits) : 0;

@@ -67,11 +67,15 @@ static void run_traced(engine_context *c, int index, plan_kernel kernel, int ith
     trace_put(t, ith, &e);
 }
 
+/* A layer that prefetches nothing in this ubatch. */
+static inline bool is_needless(const engine_context *c, const plan_step *s) {
+    return s->early && !paging_prefetches(c->cpu.paging, s->layer);
+}
+
 static inline void run_step(engine_context *c, int index, int ith) {
     const plan_step *s = &c->cpu.plan->steps[index];
     plan_kernel kernel = kernel_of(c, index);
-    if (kernel == KERNEL_SKIP || is_idle(c, s)) return;
-    if (s->early && !paging_prefetches(c->cpu.paging, s->layer)) return;
+    if (kernel == KERNEL_SKIP || is_idle(c, s) || is_needless(c, s)) return;
     if (c->cpu.trace && c->cpu.trace->on) {
         run_traced(c, index, kernel, ith);
         return;
@@ -140,7 +144,11 @@ static void run_steps(void *arg, int ith, int nth) {
         run_step(c, i, ith);
         step_range alone = {.c = c, .first = i + 1, .end = i + 1, .ith = ith};
         const plan_step *next = &c->cpu.plan->steps[alone.end];
-        for (; alone.end < end && next->alone[cpu_exec_form(&c->cpu, next)]; next++) alone.end++;
+        while (alone.end < end &&
+               (next->alone[cpu_exec_form(&c->cpu, next)] || is_needless(c, next))) {
+            alone.end++; /* no barrier for a step that does nothing */
+            next++;
+        }
         pool_barrier_run(c->cpu.pool, run_alone, &alone);
         if (atomic_load_explicit(&c->stop, memory_order_relaxed)) return;
         i = alone.end;

@@ -120,14 +120,15 @@ static void add_tensors(paging *g, const model_tensor *t, const matrix_list *l) 
 }
 
 /* Memory for rows of tables. A table that is also the CPU's output matrix stays in memory. */
-static size_t add_tables(paging *g, const matrix_list *l, int n_batch) {
+static pi_status add_tables(paging *g, const matrix_list *l, int n_batch, size_t *n_bytes,
+                            pi_error *err) {
     const model_tensor *t = g->source->t;
     bool stays[PAGING_TABLES];
     for (int i = 0; i < PAGING_TABLES; i++) {
         const model_tensor *table = &t[paging_table_roles[i]];
         stays[i] = table->data && table->data == t[ROLE_OUTPUT].data && !holds_matrix(l, table);
     }
-    return paging_tables_create(g, stays, n_batch);
+    return paging_tables_create(g, stays, n_batch, n_bytes, err);
 }
 
 static int compare_spans(const void *a, const void *b) {
@@ -231,8 +232,8 @@ static pi_status make_view(paging *g, const plan *p, int n_batch, pi_error *err)
         return error_nomem(err, n_tensors * sizeof(model_tensor), "weights");
     memcpy(g->view.layers, m->layers, n_layer * sizeof *m->layers);
     pi_status status = list_matrices(p, &list, err);
+    if (status == PI_OK) status = add_tables(g, &list, n_batch, &rows, err);
     if (status == PI_OK) {
-        rows = add_tables(g, &list, n_batch);
         add_tensors(g, m->t, &list);
         for (size_t i = 0; i < n_layer; i++) add_tensors(g, m->layers[i].t, &list);
         merge_always(g);
@@ -283,6 +284,7 @@ void paging_destroy(paging *g) {
     mem_free(g->drives);
     paging_experts_destroy(g->experts);
     paging_neurons_destroy(g->neurons);
+    paging_tables_destroy(g);
     paging_stream_free(&g->matrices);
     mem_unmap(g->always_memory, g->sizes.always);
     mem_unmap(g->pinned_memory, g->sizes.pinned);
@@ -310,11 +312,12 @@ pi_status paging_measure(paging *g, size_t n_bytes, double seconds, double *rate
 bool paging_lends(const paging *g, const plan *p) {
     for (int i = 0; i < g->view.hp.n_layer; i++)
         if (paging_neurons_picks(g, p, i)) return true;
-    return false;
+    return paging_experts_lend(g, p);
 }
 
 void *paging_lent(const paging *g) {
-    return paging_neurons_lent(g->neurons);
+    void *experts = g->experts ? paging_experts_lent(g->experts) : NULL;
+    return experts ? experts : paging_neurons_lent(g->neurons);
 }
 
 drive_counts paging_drive_counts(const paging *g) {

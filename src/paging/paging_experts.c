@@ -54,6 +54,7 @@ typedef struct expert_ahead {
     int n, n_useful; /* blocks prefetched in this ubatch; those of them that were used */
     double since;    /* time of the requests; 0: none, or the experts are known */
     double useful;   /* useful fraction in earlier ubatches */
+    double missing;  /* blocks per ubatch that were not in memory, average */
     double window;   /* seconds until the experts were known */
 } expert_ahead;
 
@@ -70,11 +71,12 @@ typedef struct slot_class {
     size_t n_bytes;    /* of a slot */
     size_t data_bytes; /* of a block */
     int64_t n_blocks;  /* blocks of experts on the CPU at a time */
-    int least;         /* minimum slots */
+    int least;         /* minimum slots, with the lent ones */
+    int32_t lent;      /* maximum slots that prefill's buffers borrow: the first ones */
     int32_t most;      /* n_slots when enough memory is free */
-    int32_t n_slots, n_free;
-    int32_t *owner; /* [most] block; -1: none. The first n_free slots are empty, or their blocks
-                       were never used */
+    int32_t first, n_slots, n_free; /* slots [first, n_slots) have blocks; slots before are lent */
+    int32_t *owner; /* [most] block; -1: none. Slots [first, first + n_free) are empty, or their
+                       blocks were never used */
     uint8_t *memory;
 } slot_class;
 
@@ -85,6 +87,7 @@ struct paging_experts {
     expert_block *blocks;        /* [n_layer][n_expert][KINDS] */
     slot_class *classes;
     int n_classes;
+    int lender; /* class that lends slots; -1: none */
 
     expert_ahead (*ahead)[2]; /* [n_layer]; [1]: ubatches of many tokens */
     bool holds_all;
@@ -92,9 +95,12 @@ struct paging_experts {
     double byte_seconds; /* of the drive, average of the last ubatches */
     drive_counts counted;
 
-    os_mutex lock;       /* guards all members below, slots, scores and lists */
-    int32_t *order;      /* [n_expert * KINDS] blocks */
-    int32_t *apart;      /* [n_expert] scratch */
+    os_mutex lock;    /* guards all members below, slots, scores and lists */
+    int32_t *order;   /* [n_expert * KINDS] blocks */
+    int32_t *apart;   /* [n_expert] scratch */
+    int32_t *waiting; /* [n_expert] experts of the next layer that are not requested yet */
+    int n_waiting;
+    int activated;       /* last layer whose experts are known in this ubatch; -1: none */
     int32_t held[KINDS]; /* blocks; -1: none */
     int n_order;
     atomic_int next; /* next block of the list that needs a slot */
@@ -171,12 +177,27 @@ static bool is_in_file(const paging *g, const plan_matrix *m) {
     return !m->w.data || gguf_locate(g->source->file, m->w.data, &part, &offset);
 }
 
+/* Where experts move, one GPU slot is spare: its expert is on the CPU. */
+static int32_t first_on_cpu(const paging *g, const plan_experts *e) {
+    return (int32_t)e->hot - (g->adapts && e->hot > 0 ? 1 : 0);
+}
+
+/* Whether experts of a layer are on the CPU, and in the file. */
+static bool pages_layer(const paging *g, const plan *p, int layer) {
+    const plan_experts *e = &p->experts[layer];
+    return e->n_expert > 0 && is_in_file(g, &e->gate) && is_in_file(g, &e->up) &&
+           is_in_file(g, &e->down) && first_on_cpu(g, e) < p->n_expert;
+}
+
+bool paging_experts_lend(const paging *g, const plan *p) {
+    for (int i = 0; i < g->view.hp.n_layer && p->n_expert > 0 && !g->adapts; i++)
+        if (pages_layer(g, p, i)) return true;
+    return false;
+}
+
 static void add_layer(paging *g, int layer, const plan_experts *e) {
     paging_experts *x = g->experts;
-    if (!is_in_file(g, &e->gate) || !is_in_file(g, &e->up) || !is_in_file(g, &e->down)) return;
-    /* Where experts move, one GPU slot is spare: its expert is on the CPU. */
-    x->first[layer] = (int32_t)e->hot - (g->adapts && e->hot > 0 ? 1 : 0);
-    if (x->first[layer] >= x->n_expert) return; /* all experts are on the GPU */
+    x->first[layer] = first_on_cpu(g, e);
     add_kinds(g, layer, e);
     /* A token's experts, and a few more, so that the next ones arrive while these are computed. */
     for (int k = 0; k < KINDS; k++) {
@@ -207,17 +228,31 @@ pi_status paging_experts_create(paging *g, const plan *p, pi_error *err) {
     x->ahead = mem_calloc(n_layer, sizeof *x->ahead);
     x->order = mem_calloc(n_expert * KINDS, sizeof *x->order);
     x->apart = mem_calloc(n_expert, sizeof *x->apart);
-    if (!x->kinds || !x->first || !x->blocks || !x->classes || !x->ahead || !x->order || !x->apart)
+    x->waiting = mem_calloc(n_expert, sizeof *x->waiting);
+    x->activated = -1;
+    if (!x->kinds || !x->first || !x->blocks || !x->classes || !x->ahead || !x->order ||
+        !x->apart || !x->waiting)
         return error_nomem(err, n_blocks * sizeof *x->blocks, "experts");
+    x->lender = -1;
     for (int kind = 0; kind < KINDS; kind++) x->held[kind] = -1;
     rng_seed(&x->random, 1);
     for (size_t i = 0; i < n_blocks; i++) x->blocks[i].slot = -1;
-    for (size_t i = 0; i < n_layer; i++) x->ahead[i][0].useful = x->ahead[i][1].useful = 1;
+    for (size_t i = 0; i < n_layer; i++)
+        x->ahead[i][0] = x->ahead[i][1] = (expert_ahead){.useful = 1, .missing = 1};
     for (int i = 0; i < x->n_layer; i++)
-        if (p->experts[i].n_expert > 0) add_layer(g, i, &p->experts[i]);
-    for (int i = 0; i < x->n_classes; i++)
-        if (x->classes[i].least > x->classes[i].n_blocks)
-            x->classes[i].least = (int)x->classes[i].n_blocks;
+        if (pages_layer(g, p, i)) add_layer(g, i, &p->experts[i]);
+    for (int i = 0; i < x->n_classes; i++) {
+        slot_class *size = &x->classes[i], *lender = x->lender < 0 ? size : &x->classes[x->lender];
+        if (size->least > size->n_blocks) size->least = (int)size->n_blocks;
+        bool larger = (uint64_t)size->n_blocks * size->n_bytes >=
+                      (uint64_t)lender->n_blocks * lender->n_bytes;
+        if (g->lent > 0 && !g->adapts && larger) x->lender = i;
+    }
+    if (x->lender < 0) return PI_OK;
+    slot_class *lender = &x->classes[x->lender];
+    lender->lent = (int32_t)((g->lent + lender->n_bytes - 1) / lender->n_bytes);
+    lender->least += lender->lent;
+    g->lent = 0; /* neurons lend none */
     return PI_OK;
 }
 
@@ -236,6 +271,7 @@ void paging_experts_destroy(paging_experts *x) {
     mem_free(x->ahead);
     mem_free(x->order);
     mem_free(x->apart);
+    mem_free(x->waiting);
     mem_free(x);
 }
 
@@ -246,11 +282,20 @@ uint64_t paging_experts_least(const paging_experts *x) {
     return n;
 }
 
+/* Slots for all blocks, with the lent ones. */
+static int64_t capacity_of(const slot_class *size) {
+    return size->n_blocks + size->lent;
+}
+
 uint64_t paging_experts_all(const paging_experts *x) {
     uint64_t n = 0;
     for (int i = 0; i < x->n_classes; i++)
-        n += (uint64_t)x->classes[i].n_blocks * x->classes[i].n_bytes;
+        n += (uint64_t)capacity_of(&x->classes[i]) * x->classes[i].n_bytes;
     return n;
+}
+
+void *paging_experts_lent(const paging_experts *x) {
+    return x->lender < 0 ? NULL : x->classes[x->lender].memory;
 }
 
 void paging_experts_count(const paging_experts *x, paging_counts *out) {
@@ -281,7 +326,8 @@ static int32_t find_victim(paging_experts *x, const slot_class *size, bool list_
     int32_t best = -1;
     float least = INFINITY;
     for (int i = 0; i < DRAWN; i++) {
-        int32_t slot = (int32_t)(rng_u64(&x->random) % (uint64_t)size->n_slots);
+        int32_t slot = size->first +
+                       (int32_t)(rng_u64(&x->random) % (uint64_t)(size->n_slots - size->first));
         const expert_block *b = &x->blocks[size->owner[slot]];
         if (b->list == x->list || !may_go(b)) continue;
         float score = score_now(x, b);
@@ -290,7 +336,7 @@ static int32_t find_victim(paging_experts *x, const slot_class *size, bool list_
         best = slot;
     }
     for (int own = 0; own < (list_stays ? 1 : 2); own++)
-        for (int32_t i = 0; i < size->n_slots && best < 0; i++) {
+        for (int32_t i = size->first; i < size->n_slots && best < 0; i++) {
             const expert_block *b = &x->blocks[size->owner[i]];
             if ((own || b->list != x->list) && may_go(b)) best = i;
         }
@@ -298,7 +344,7 @@ static int32_t find_victim(paging_experts *x, const slot_class *size, bool list_
 }
 
 static int32_t take_slot(paging_experts *x, slot_class *size, bool list_stays) {
-    if (size->n_free > 0) return --size->n_free;
+    if (size->n_free > 0) return size->first + --size->n_free;
     int32_t slot = find_victim(x, size, list_stays);
     if (slot >= 0) x->blocks[size->owner[slot]].slot = -1;
     return slot;
@@ -366,7 +412,7 @@ static void poll_drives(const paging *g) {
 
 static pi_status make_slots(slot_class *size, uint64_t room, pi_error *err) {
     int64_t n = (int64_t)(room / size->n_bytes);
-    if (n > size->n_blocks) n = size->n_blocks;
+    if (n > capacity_of(size)) n = capacity_of(size);
     size->most = size->n_slots = (int32_t)n;
     size->n_free = (int32_t)n;
     size->owner = mem_calloc((size_t)n, sizeof *size->owner);
@@ -403,13 +449,19 @@ pi_status paging_experts_fill(paging *g, uint64_t n_bytes, pi_error *err) {
     for (int i = 0; i < x->n_classes && status == PI_OK; i++) {
         slot_class *size = &x->classes[i];
         uint64_t own = (uint64_t)size->least * size->n_bytes;
-        uint64_t rest = (uint64_t)size->n_blocks * size->n_bytes - own;
+        uint64_t rest = (uint64_t)capacity_of(size) * size->n_bytes - own;
         double part = all > least ? (double)left * ((double)rest / (double)(all - least)) : 0;
         status = make_slots(size, own + (uint64_t)part, err);
         g->sizes.cache += (uint64_t)size->n_slots * size->n_bytes;
     }
+    uint64_t lent = 0;
+    if (x->lender >= 0) lent = (uint64_t)x->classes[x->lender].lent * x->classes[x->lender].n_bytes;
     x->holds_all = n_bytes >= all;
-    g->sizes.cached += all;
+    g->sizes.cached += all - lent;
+    if (x->holds_all) { /* the lent slots stay empty */
+        g->sizes.cache -= lent;
+        g->sizes.lent += lent;
+    }
     if (status != PI_OK || g->sizes_only) return status;
     request_first(g, &batch);
     for (int64_t i = 0; i < (int64_t)x->n_layer * x->n_expert * KINDS; i++) wait_block(g, i);
@@ -480,15 +532,60 @@ static void sort_active(const paging_experts *x, int layer, int32_t *active, int
     memcpy(active, x->apart, (size_t)n * sizeof *active);
 }
 
-/* Ends the measurement of `window`: the experts are known. */
+/* The experts are known: ends the measurement of `window`, counts useful and missing blocks. */
 static void end_ahead(const paging *g, int layer) {
+    const paging_experts *x = g->experts;
     expert_ahead *a = &g->experts->ahead[layer][g->many];
+    int missing = 0;
+    for (int i = 0; i < x->n_order; i++) {
+        const expert_block *b = &x->blocks[x->order[i]];
+        bool ahead = b->ahead == x->ubatch + 1;
+        a->n_useful += ahead;
+        missing += ahead || b->slot < 0;
+    }
+    a->missing += (missing - a->missing) / AVERAGED;
     if (a->since == 0) return;
-    double seconds = clock_seconds() - a->since;
+    double seconds = fmax(clock_seconds() - a->since, 0);
     a->window += a->window > 0 ? (seconds - a->window) / AVERAGED : seconds;
     a->since = 0;
-    for (int i = 0; i < g->experts->n_order; i++)
-        a->n_useful += g->experts->blocks[g->experts->order[i]].ahead == g->experts->ubatch + 1;
+}
+
+/* The experts of the tokens, best first. */
+static int list_experts(paging_experts *x, int layer, const int32_t *chosen, int n_tokens,
+                        int n_used, int32_t *out) {
+    int n = 0;
+    x->list++;
+    for (int k = 0; k < n_used; k++)
+        for (int i = 0; i < n_tokens; i++) {
+            expert_block *b = block_of(x, layer, chosen[i * n_used + k], KINDS - 1);
+            if (b->list == x->list) continue;
+            b->list = x->list;
+            out[n++] = chosen[i * n_used + k];
+        }
+    return n;
+}
+
+/* With the lock held: requests experts that will probably be active. They get the number of a list,
+ * so that they do not evict each other. busy: seconds until the drive has read earlier requests. */
+static void request_ahead(paging *g, int layer, const int32_t *experts, int n, double busy) {
+    paging_experts *x = g->experts;
+    expert_ahead *a = &x->ahead[layer][g->many];
+    request_batch batch = {0};
+    x->list++;
+    for (int i = 0; i < n; i++)
+        for (int kind = 0; kind < KINDS; kind++)
+            block_of(x, layer, experts[i], kind)->list = x->list;
+    for (int i = 0; i < KINDS * n && a->n < a->room; i++) { /* gate and up, then down */
+        int kind = i < 2 * n ? i % 2 : 2;
+        expert_block *b = block_of(x, layer, experts[i < 2 * n ? i / 2 : i - 2 * n], kind);
+        if (!x->kinds[layer][kind].from || b->slot >= 0) continue;
+        if (!fetch(g, &batch, (int32_t)(b - x->blocks), true)) continue;
+        b->ahead = x->ubatch + 1;
+        a->n++;
+    }
+    a->since = clock_seconds() + busy;
+    x->polls = x->polls || a->n > 0;
+    send_batch(g, &batch);
 }
 
 void paging_activate(paging *g, int layer, int32_t *active, int n) {
@@ -505,6 +602,14 @@ void paging_activate(paging *g, int layer, int32_t *active, int n) {
     end_ahead(g, layer);
     atomic_store_explicit(&x->next, 0, memory_order_relaxed);
     give_slots(g);
+    x->activated = layer;
+    bool all = atomic_load_explicit(&x->next, memory_order_relaxed) == x->n_order;
+    size_t left = 0;
+    for (int i = 0; i < x->n_order && x->n_waiting > 0; i++)
+        left += atomic_load_explicit(&x->blocks[x->order[i]].left, memory_order_relaxed);
+    if (x->n_waiting > 0 && all)
+        request_ahead(g, layer + 1, x->waiting, x->n_waiting, x->byte_seconds * (double)left);
+    x->n_waiting = 0;
     os_mutex_unlock(&x->lock);
 }
 
@@ -553,22 +658,6 @@ void paging_expert_used(paging *g, int layer, const plan_matrix *m, int expert, 
 
 /* ---- before a layer -------------------------------------------------------------------------- */
 
-/* The experts get the number of a list, so that they do not evict each other. */
-static int list_experts(paging_experts *x, int layer, const int32_t *chosen, int n_tokens,
-                        int n_used) {
-    int n = 0;
-    x->list++;
-    for (int k = 0; k < n_used; k++)
-        for (int i = 0; i < n_tokens; i++) {
-            int32_t expert = chosen[i * n_used + k];
-            if (block_of(x, layer, expert, KINDS - 1)->list == x->list) continue;
-            for (int kind = 0; kind < KINDS; kind++)
-                block_of(x, layer, expert, kind)->list = x->list;
-            x->apart[n++] = expert;
-        }
-    return n;
-}
-
 void paging_resident_experts(paging *g, int layer, bool *out) {
     paging_experts *x = g->experts;
     os_mutex_lock(&x->lock);
@@ -583,41 +672,53 @@ void paging_resident_experts(paging *g, int layer, bool *out) {
 void paging_prefetch_experts(paging *g, int layer, const int32_t *chosen, int n_tokens,
                              int n_used) {
     paging_experts *x = g->experts;
-    expert_ahead *a = &x->ahead[layer][g->many];
-    request_batch batch = {0};
     os_mutex_lock(&x->lock);
-    int n = list_experts(x, layer, chosen, n_tokens, n_used);
-    for (int i = 0; i < KINDS * n && a->n < a->room; i++) { /* gate and up, then down */
-        int kind = i < 2 * n ? i % 2 : 2;
-        expert_block *b = block_of(x, layer, x->apart[i < 2 * n ? i / 2 : i - 2 * n], kind);
-        if (!x->kinds[layer][kind].from || b->slot >= 0) continue;
-        if (!fetch(g, &batch, (int32_t)(b - x->blocks), true)) continue;
-        b->ahead = x->ubatch + 1;
-        a->n++;
-    }
-    a->since = clock_seconds();
-    x->polls = x->polls || a->n > 0;
+    bool early = layer > 0 && paging_has_experts(g, layer - 1) && x->activated < layer - 1;
+    int32_t *experts = early ? x->waiting : x->apart;
+    int n = list_experts(x, layer, chosen, n_tokens, n_used, experts);
+    if (early)
+        x->n_waiting = n;
+    else
+        request_ahead(g, layer, experts, n, 0);
     os_mutex_unlock(&x->lock);
-    send_batch(g, &batch);
 }
 
 bool paging_experts_prefetch(const paging *g, int layer) {
     return paging_has_experts(g, layer) && g->experts->ahead[layer][g->many].room > 0;
 }
 
-/* If matrices are streamed, the drive is always busy. */
+/* None if matrices are streamed, because the drive is always busy, or if hardly any block misses.
+ */
 static int room_for(const paging *g, int layer, const expert_ahead *a) {
     const paging_experts *x = g->experts;
     double read = x->byte_seconds * (double)x->kinds[layer][KINDS - 1].n_bytes;
     bool tries = (g->ubatch + (uint64_t)layer) % PAGING_TRY_EVERY == 0;
     if (g->matrices.n > 0 || x->holds_all) return 0;
+    if (a->missing < paging_least_missing) return 0;
     double room = read > 0 ? floor(a->window / read + a->useful) : 1;
     if (a->useful < paging_least_useful) room = 0;
     if (room < 1) return tries;
     return room < x->n_expert * KINDS ? (int)room : x->n_expert * KINDS;
 }
 
-void paging_experts_begin(paging *g) {
+/* Lends the first n_bytes of a class to prefill's buffers, or takes slots back, which are empty
+ * then. Between ubatches: no block is in use. */
+static void lend(paging *g, size_t n_bytes) {
+    paging_experts *x = g->experts;
+    if (x->lender < 0) return;
+    slot_class *size = &x->classes[x->lender];
+    int32_t end = (int32_t)((n_bytes + size->n_bytes - 1) / size->n_bytes);
+    int32_t used = size->first + size->n_free;
+    for (; used < end; used++) {
+        wait_block(g, size->owner[used]);
+        x->blocks[size->owner[used]].slot = -1;
+    }
+    size->first = end;
+    size->n_free = used - end;
+}
+
+void paging_experts_begin(paging *g, size_t lent) {
+    lend(g, lent);
     for (int i = 0; i < g->experts->n_layer; i++) {
         expert_ahead *a = &g->experts->ahead[i][g->many];
         if (paging_has_experts(g, i)) a->room = room_for(g, i, a);
@@ -665,7 +766,8 @@ void paging_let_go(paging *g) {
 /* Between ubatches no block is in use; blocks of a cancelled ubatch may not have arrived. There are
  * more slots than an expert has blocks. */
 static int32_t take_idle_slot(const paging *g, slot_class *size) {
-    for (int32_t i = size->n_free; i < size->n_slots; i++) wait_block(g, size->owner[i]);
+    for (int32_t i = size->first + size->n_free; i < size->n_slots; i++)
+        wait_block(g, size->owner[i]);
     return take_slot(g->experts, size, false);
 }
 
@@ -697,7 +799,7 @@ const void *paging_held(const paging *g, int layer, const plan_matrix *m, int ex
 
 static bool have_all(const paging_experts *x) {
     for (int i = 0; i < x->n_classes; i++)
-        if (x->classes[i].n_slots < x->classes[i].n_blocks) return false;
+        if (x->classes[i].n_slots < capacity_of(&x->classes[i])) return false;
     return true;
 }
 
@@ -714,14 +816,14 @@ static int32_t shrink_class(paging *g, slot_class *size, int32_t least) {
     paging_experts *x = g->experts;
     int32_t end = size->n_slots, n = end;
     for (; n > least; n--) {
-        int32_t block = n > size->n_free ? size->owner[n - 1] : -1;
+        int32_t block = n > size->first + size->n_free ? size->owner[n - 1] : -1;
         if (block >= 0 && x->blocks[block].held) break;
         if (block < 0) continue;
         wait_block(g, block);
         x->blocks[block].slot = -1;
     }
     size->n_slots = n;
-    if (size->n_free > n) size->n_free = n;
+    if (size->first + size->n_free > n) size->n_free = n - size->first;
     if (n < end)
         os_memory_forget(size->memory + (size_t)n * size->n_bytes,
                          (size_t)(end - n) * size->n_bytes);
@@ -745,7 +847,7 @@ uint64_t paging_experts_shrink(paging *g, uint64_t n_bytes) {
 /* Free slots come first: the first used slot moves to the end. */
 static bool add_slot(paging *g, slot_class *size) {
     paging_experts *x = g->experts;
-    int32_t from = size->n_free, to = size->n_slots;
+    int32_t from = size->first + size->n_free, to = size->n_slots;
     if (from < to) {
         int32_t block = size->owner[from];
         if (x->blocks[block].held) return false;
@@ -779,6 +881,8 @@ uint64_t paging_experts_grow(paging *g, uint64_t n_bytes) {
 void paging_experts_end(paging *g, bool drop) {
     paging_experts *x = g->experts;
     x->ubatch++;
+    x->activated = -1;
+    x->n_waiting = 0;
     for (int i = 0; i < x->n_order; i++)
         atomic_store_explicit(&x->blocks[x->order[i]].rows, 0, memory_order_relaxed);
     x->n_order = 0;
@@ -789,10 +893,10 @@ void paging_experts_end(paging *g, bool drop) {
     paging_let_go(g);
     for (int i = 0; i < x->n_classes; i++) {
         slot_class *size = &x->classes[i];
-        for (int32_t slot = size->n_free; slot < size->n_slots; slot++) {
+        for (int32_t slot = size->first + size->n_free; slot < size->n_slots; slot++) {
             wait_block(g, size->owner[slot]);
             x->blocks[size->owner[slot]].slot = -1;
         }
-        size->n_free = size->n_slots;
+        size->n_free = size->n_slots - size->first;
     }
 }

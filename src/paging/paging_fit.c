@@ -155,11 +155,12 @@ static void write_addresses(paging *g, plan *p) {
     }
 }
 
-static pi_status read_pinned(paging *g, pi_error *err) {
+static pi_status read_pinned(paging *g, uint64_t tables, pi_error *err) {
     int n = g->n_units - g->matrices.n;
-    paging_span *spans = mem_calloc((size_t)n + 1, sizeof *spans);
+    paging_span *spans = mem_calloc((size_t)n + PAGING_TABLES, sizeof *spans);
     if (!spans) return error_nomem(err, (size_t)n * sizeof *spans, "weights");
     for (int i = 0; i < n; i++) spans[i] = g->units[g->matrices.n + i].span;
+    n += paging_tables_place(g, g->pinned_memory + (g->sizes.pinned - tables), spans + n);
     pi_status status = paging_read(g, g->always, g->n_always, err);
     if (status == PI_OK) status = paging_read(g, spans, n, err);
     mem_free(spans);
@@ -173,6 +174,11 @@ static pi_status fail_budget(uint64_t budget, uint64_t beside, uint64_t needed, 
                      "for weights, %.2f for buffers and the KV cache",
                      (double)budget / gib, (double)(needed + beside) / gib + 0.005,
                      (double)needed / gib, (double)beside / gib);
+}
+
+static uint64_t bytes_of_caches(const paging *g) {
+    return (g->experts ? paging_experts_all(g->experts) : 0) +
+           (g->neurons ? paging_neurons_all(g->neurons) : 0);
 }
 
 /* The cache's share of the room; the cache holds experts or neurons, whichever the model has. */
@@ -209,9 +215,13 @@ pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, uint6
     s->ring = stay ? 0 : ring;
     choose_pinned(g, stay ? units : room - ring - least);
     room -= s->ring + s->pinned;
+    uint64_t caches = bytes_of_caches(g), tables = 0;
+    if (stay && room > caches) tables = paging_tables_pin(g, room - caches);
+    s->pinned += tables;
+    room -= tables;
     status = sort_units(g, err);
     if (status == PI_OK) status = place_units(g, err);
-    if (status == PI_OK && !g->sizes_only) status = read_pinned(g, err);
+    if (status == PI_OK && !g->sizes_only) status = read_pinned(g, tables, err);
     if (status == PI_OK) status = fill_caches(g, p, room, err);
     if (status != PI_OK) return status;
     write_addresses(g, p);

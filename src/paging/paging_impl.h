@@ -13,6 +13,9 @@ enum { PAGING_PAGE = DRIVE_MAX_BLOCK };
  * ubatch. */
 enum { PAGING_TRY_EVERY = 64 };
 static const double paging_least_useful = 0.3;
+/* With fewer reads per ubatch a layer prefetches nothing: a second pass of the predictor or router
+ * takes about a quarter of the time that a layer waits for one read. */
+static const double paging_least_missing = 0.25;
 
 static inline size_t paging_to_pages(size_t n_bytes) {
     return (n_bytes + PAGING_PAGE - 1) / PAGING_PAGE * PAGING_PAGE;
@@ -57,8 +60,13 @@ typedef struct paging_table {
     size_t row_bytes;
     int part;
     int n_rows;          /* rows per token */
+    bool pinned;         /* the budget has room for all rows */
     size_t slot, offset; /* in `rows`: bytes per row, with pages around it; first offset */
-    atomic_size_t left;  /* bytes that have not arrived */
+    int n_slots;
+    int32_t *row;       /* [n_slots] row in the slot; -1: none */
+    uint64_t *used;     /* [n_slots] last ubatch */
+    int32_t *place;     /* slot of each row of the ubatch */
+    atomic_size_t left; /* bytes that have not arrived */
 } paging_table;
 
 enum { PAGING_TABLES = 3 };
@@ -114,21 +122,31 @@ void paging_stream_free(paging_stream *s); /* the tables only */
 /* paging_room.c. Between ubatches: caches shrink while little memory is free. */
 void paging_follow_room(paging *g);
 
-/* paging_rows.c. Returns the bytes that rows take. */
-size_t paging_tables_create(paging *g, const bool stays[PAGING_TABLES], int n_batch);
+/* paging_rows.c. */
+pi_status paging_tables_create(paging *g, const bool stays[PAGING_TABLES], int n_batch,
+                               size_t *n_bytes, pi_error *err); /* n_bytes: all slots */
+void paging_tables_destroy(paging *g);
+/* Keeps whole tables in memory if they fit into n_bytes. Returns their bytes. */
+uint64_t paging_tables_pin(paging *g, uint64_t n_bytes);
+/* Their spans, in memory at `at`; returns the number. From now on rows are there. */
+int paging_tables_place(paging *g, uint8_t *at, paging_span out[PAGING_TABLES]);
 void paging_tables_begin(paging *g, const int32_t *tokens, const int32_t *ngrams, int n_tokens);
 void paging_tables_end(const paging *g); /* waits for the remaining rows */
+void paging_tables_drop(paging *g);      /* forgets rows, after a failed read */
 
 /* paging_experts.c. Spans of all experts of the plan's layers; PI_OK and no cache without
  * experts. */
 pi_status paging_experts_create(paging *g, const plan *p, pi_error *err);
 void paging_experts_destroy(paging_experts *x);
-/* Bytes of the smallest useful cache, and of one that holds all experts. */
+/* Whether its memory can be lent to prefill's buffers. */
+bool paging_experts_lend(const paging *g, const plan *p);
+/* Bytes of the smallest useful cache, and of one that holds all experts; with memory to lend. */
 uint64_t paging_experts_least(const paging_experts *x);
 uint64_t paging_experts_all(const paging_experts *x);
 /* Allocates slots of at most n_bytes in total, fills them with the most frequent experts. */
 pi_status paging_experts_fill(paging *g, uint64_t n_bytes, pi_error *err);
-void paging_experts_begin(paging *g);
+void *paging_experts_lent(const paging_experts *x); /* NULL: lends none */
+void paging_experts_begin(paging *g, size_t lent);
 void paging_experts_advance(const paging *g); /* between steps */
 /* After a ubatch; drop: empties the slots. */
 void paging_experts_end(paging *g, bool drop);

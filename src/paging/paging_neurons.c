@@ -13,108 +13,21 @@
  * Eviction: a clock (Corbato 1968). Every neuron has a usage, its uses halved every HALF_LIFE
  * ubatches, which starts with its calibration frequency. The hand evicts the next neuron whose
  * usage is below a floor. The floor adapts so that the hand passes about PASSED slots per eviction;
- * these keep neurons that are selected again, the others those that were selected once. */
+ * these keep neurons that are selected again, the others those that were selected once.
+ *
+ * Prefetching: neurons that a layer will probably select are requested right after the layer before
+ * it has requested those that it selected, so that the drive reads while both are computed. */
 #include <math.h>
 #include <string.h>
 
 #include "mem.h"
-#include "os_memory.h"
-#include "os_thread.h"
-#include "paging_impl.h"
+#include "paging_neurons.h"
 #include "pool.h"
 
 enum { HALF_LIFE = 256, PASSED = 31, SIZE_PLACE_BITS = 44 };
 enum { LEAST_AHEAD = 32, FIRST_AHEAD = 256 }; /* reads */
 static const double sure_useful = 0.8;
 static const float least_floor = 1e-3f, most_gain = 1e15f;
-
-typedef struct neuron_layer {
-    const uint8_t *from; /* address of the CPU's first neuron in the file's mapping; NULL: layer
-                            without bundles */
-    uint64_t offset;     /* offset of that neuron in the file */
-    int part, size;      /* part of the file; size class */
-    int64_t n, n_hot;    /* neurons on the CPU; neurons of the hot prefix */
-    int64_t row;         /* first row in the matrix of the class */
-    int64_t part_rows;
-    /* Prefetching in this ubatch; set and evaluated between ubatches. */
-    bool prefetches, late;     /* late: not all had arrived when neurons were selected */
-    int64_t room;              /* reads */
-    int64_t n_ahead, n_useful; /* reads; neurons among them that were selected */
-    double useful;             /* useful fraction in earlier ubatches */
-    int32_t *slot;             /* [n] slots of neurons outside the prefix; -1: none */
-    float *usage;              /* [n] in units of paging_neurons.gain */
-    atomic_size_t refilling;   /* bytes of refill that have not arrived */
-    bool picks;
-} neuron_layer;
-
-typedef struct neuron_slot {
-    int32_t layer, neuron; /* layer -1: free */
-    uint32_t step;         /* last step that used it */
-    float usage;           /* of the neuron */
-    bool ahead;            /* prefetched and not used yet */
-} neuron_slot;
-
-/* Layers with bundles of one size. */
-typedef struct neuron_class {
-    size_t stride;
-    int64_t whole_rows;    /* this number of rows fills whole mapping units */
-    int64_t n_rows;        /* rows of all layers, each padded to whole units */
-    int64_t most_rows;     /* maximum over layers */
-    bool picks, needs_all; /* true for some layer */
-    uint8_t *base;
-    size_t reserved;                       /* bytes of addresses */
-    os_shared memory;                      /* of the stages and slots */
-    size_t stage;                          /* bytes */
-    size_t shared;                         /* bytes of `memory` */
-    int64_t slot_row, n_slots, first_slot; /* slots before first_slot are always stages */
-    int64_t most_slots;                    /* n_slots when enough memory is free */
-    int64_t lent_from, lent_to;            /* slots that working buffers use now */
-    neuron_slot *slots;
-    int64_t hand;
-    int64_t gap; /* most neurons in a gap that a joined read spans; -1: reads are
-                    not joined */
-    float floor; /* usage below which a neuron is evicted */
-} neuron_class;
-
-struct paging_neurons {
-    int n_layer, n_classes;
-    neuron_layer *layers; /* [n_layer] */
-    neuron_class *classes;
-    paging_stream tails;
-    paging_unit *units;
-    /* Memory that prefill's buffers borrow: after the stages of a class, or separate memory if all
-     * neurons of the class are in memory. */
-    int lender;  /* size class; -1: none */
-    size_t lent; /* bytes */
-    uint8_t *lent_at;
-    size_t borrowed; /* bytes in use */
-    bool refills;    /* prefill has emptied slots: the next begin refills them */
-
-    os_mutex lock;
-    uint64_t hits, misses, n_ahead, in_vain;
-    float gain; /* usage added per use; it grows over time instead of all usages being halved */
-    /* The step's selection, part by part. */
-    drive_request *requests; /* [most rows of a layer] */
-    int32_t *rows;
-    uint8_t *mark;
-    int64_t n_rows[PLAN_FFN_MAX_PARTS];
-    atomic_uint ready[PLAN_FFN_MAX_PARTS]; /* step that the part is ready for */
-    atomic_size_t left[PLAN_FFN_MAX_PARTS];
-    /* Bytes being prefetched, for one layer; ahead_layer -1: none. */
-    atomic_size_t ahead[PLAN_FFN_MAX_PARTS];
-    atomic_int ahead_layer;
-};
-
-/* Parts of reserved addresses begin at multiples of this number of bytes. */
-static size_t mapping_unit(void) {
-    size_t unit = os_shared_unit();
-    return unit > PAGING_PAGE ? unit : PAGING_PAGE;
-}
-
-static size_t to_units(size_t n_bytes) {
-    size_t unit = mapping_unit();
-    return (n_bytes + unit - 1) / unit * unit;
-}
 
 static int64_t whole_rows(const neuron_class *s, int64_t n) {
     return (n + s->whole_rows - 1) / s->whole_rows * s->whole_rows;
@@ -168,6 +81,7 @@ static void add_layer(paging *g, const plan *p, int layer) {
                         .part_rows = f->part_rows,
                         .room = FIRST_AHEAD,
                         .useful = 1,
+                        .missing = 1,
                         .picks = paging_neurons_picks(g, p, layer)};
     neuron_class *s = &x->classes[l->size];
     l->row = s->n_rows;
@@ -199,7 +113,10 @@ pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err) {
     x->gain = 1;
     x->lender = -1;
     x->lent = to_units((size_t)g->lent);
-    atomic_init(&x->ahead_layer, -1);
+    for (int i = 0; i < 2; i++) {
+        atomic_init(&x->ahead[i].layer, -1);
+        x->ahead[i].waiting = -1;
+    }
     x->layers = mem_calloc(n_layer, sizeof *x->layers);
     x->classes = mem_calloc(n_layer, sizeof *x->classes);
     x->units = mem_calloc(n_layer, sizeof *x->units);
@@ -219,7 +136,14 @@ pi_status paging_neurons_create(paging *g, const plan *p, pi_error *err) {
     x->requests = mem_calloc(most, sizeof *x->requests);
     x->rows = mem_calloc(most, sizeof *x->rows);
     x->mark = mem_calloc(most, sizeof *x->mark);
-    if (x->requests && x->rows && x->mark) return PI_OK;
+    bool ok = x->requests && x->rows && x->mark;
+    for (int i = 0; i < 2; i++) {
+        neuron_ahead *a = &x->ahead[i];
+        a->rows = mem_calloc(most, sizeof *a->rows);
+        a->requests = mem_calloc(most, sizeof *a->requests);
+        ok = ok && a->rows && a->requests;
+    }
+    if (ok) return PI_OK;
     return error_nomem(err, most * sizeof *x->requests, "neurons");
 }
 
@@ -241,6 +165,10 @@ void paging_neurons_destroy(paging_neurons *x) {
     mem_free(x->layers);
     mem_free(x->classes);
     mem_free(x->units);
+    for (int i = 0; i < 2; i++) {
+        mem_free(x->ahead[i].rows);
+        mem_free(x->ahead[i].requests);
+    }
     mem_free(x->requests);
     mem_free(x->rows);
     mem_free(x->mark);
@@ -259,16 +187,6 @@ void paging_neurons_count(const paging_neurons *x, paging_counts *out) {
 }
 
 /* ---- dividing memory ------------------------------------------------------------------------- */
-
-/* Two stages; plus slots for one layer if every ubatch needs the stages. */
-static int stages_of(const neuron_class *s) {
-    return s->picks && s->needs_all ? 3 : 2;
-}
-
-/* Bytes that the class lends. */
-static size_t lent_of(const paging_neurons *x, const neuron_class *s) {
-    return s - x->classes == x->lender ? x->lent : 0;
-}
 
 static uint64_t least_of(const paging_neurons *x, const neuron_class *s) {
     return (uint64_t)stages_of(s) * to_units((size_t)s->most_rows * s->stride) + lent_of(x, s);
@@ -571,19 +489,17 @@ static uint32_t step_of(const paging *g, int layer) {
     return (uint32_t)(g->ubatch * (uint64_t)g->neurons->n_layer + (uint64_t)layer) + 1;
 }
 
-/* Skips the slots that working buffers use. */
-static int64_t next_slot(const neuron_class *s, int64_t slot) {
-    slot++;
-    for (int i = 0; i < 2; i++) { /* the lent slots may be the last or the first ones */
-        if (slot >= s->n_slots) slot = s->first_slot;
-        if (slot >= s->lent_from && slot < s->lent_to) slot = s->lent_to;
-    }
-    return slot;
+static neuron_ahead *ahead_of(paging_neurons *x, int layer) {
+    return &x->ahead[layer % 2];
 }
 
-/* There are more slots than a layer has neurons outside its prefix. */
-static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
+/* Keeps the slots of the step and, where there are enough slots, of the one before it, which may
+ * still be computed. There are more slots than the neurons outside the prefixes of two layers, or
+ * of one layer if every ubatch needs the stages. A neuron of a later layer may be evicted while
+ * refill still reads it: only then may another read fill the slot. */
+static int64_t take_slot(const paging *g, neuron_class *s, uint32_t step) {
     enum { PASSED_MOST = 256, PACE = 1024 };
+    paging_neurons *x = g->neurons;
     for (int passed = 0;; passed++) {
         int64_t slot = s->hand;
         neuron_slot *o = &s->slots[slot];
@@ -593,10 +509,12 @@ static int64_t take_slot(paging_neurons *x, neuron_class *s, uint32_t step) {
             s->floor *= 1.25f;
             passed = 0;
         }
-        if (o->step == step || o->usage >= s->floor) continue;
+        if (step - o->step <= !s->needs_all || o->usage >= s->floor) continue;
         s->floor *= 1 + (float)(passed - PASSED) / PACE;
         if (s->floor < least_floor) s->floor = least_floor;
-        x->layers[o->layer].slot[o->neuron] = -1;
+        neuron_layer *l = &x->layers[o->layer];
+        drive_wait(g->drives[l->part], &l->refilling);
+        l->slot[o->neuron] = -1;
         return slot;
     }
 }
@@ -608,7 +526,7 @@ static int64_t fetch(paging *g, int layer, int32_t neuron, atomic_size_t *left,
     neuron_layer *l = &x->layers[layer];
     neuron_class *s = &x->classes[l->size];
     uint32_t step = step_of(g, layer);
-    int64_t slot = take_slot(x, s, step);
+    int64_t slot = take_slot(g, s, step);
     own_slot(s, l, layer, neuron, slot);
     s->slots[slot].step = step;
     *request = request_for(g, l, neuron, 1, s->slot_row + slot, left);
@@ -681,6 +599,58 @@ static void use_slot(paging_neurons *x, neuron_layer *l, neuron_slot *o, uint32_
     o->usage = l->usage[o->neuron];
 }
 
+static int n_parts(const neuron_layer *l) {
+    return (int)((l->n + l->part_rows - 1) / l->part_rows);
+}
+
+/* Requests the neurons of a part that the layer will probably select. */
+static void send_ahead(paging *g, int layer, int part, const int32_t *rows, int64_t n) {
+    paging_neurons *x = g->neurons;
+    neuron_layer *l = &x->layers[layer];
+    neuron_class *s = &x->classes[l->size];
+    neuron_ahead *a = ahead_of(x, layer);
+    fetch_list f = {g, layer, &a->left[part], a->requests + part * l->part_rows, 0, -1};
+    os_mutex_lock(&x->lock);
+    atomic_store_explicit(&a->layer, layer, memory_order_relaxed);
+    for (int64_t i = 0; i < n && l->n_ahead < l->room; i++) {
+        if (rows[i] < l->n_hot || l->slot[rows[i]] >= 0) continue;
+        int64_t slot = fetch_next(&f, rows[i]);
+        s->slots[slot].ahead = true;
+        l->n_ahead++;
+    }
+    os_mutex_unlock(&x->lock);
+    submit_list(&f);
+}
+
+static void send_waiting(paging *g, int layer) {
+    neuron_ahead *a = ahead_of(g->neurons, layer);
+    if (a->waiting != layer) return;
+    const neuron_layer *l = &g->neurons->layers[layer];
+    for (int part = 0; part < n_parts(l); part++)
+        send_ahead(g, layer, part, a->rows + part * l->part_rows, a->n_rows[part]);
+    a->waiting = -1;
+}
+
+/* The layer before it has not selected its neurons in this ubatch. */
+static bool is_early(const paging *g, int layer) {
+    const paging_neurons *x = g->neurons;
+    return layer > 0 && paging_picks(g, layer - 1) &&
+           atomic_load_explicit(&x->ready[0], memory_order_relaxed) != step_of(g, layer - 1);
+}
+
+void paging_prefetch(paging *g, int layer, int part, const int32_t *rows, int64_t n) {
+    neuron_ahead *a = ahead_of(g->neurons, layer);
+    const neuron_layer *l = &g->neurons->layers[layer];
+    if (!is_early(g, layer)) {
+        send_ahead(g, layer, part, rows, n);
+        return;
+    }
+    if (g->neurons->classes[l->size].needs_all) n = 0; /* the slots are for one layer at a time */
+    memcpy(a->rows + part * l->part_rows, rows, (size_t)n * sizeof *rows);
+    a->n_rows[part] = n;
+    if (part == 0) a->waiting = layer;
+}
+
 void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint8_t *mark,
                  int64_t n) {
     paging_neurons *x = g->neurons;
@@ -690,7 +660,8 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
     int64_t first = part * l->part_rows;
     fetch_list f = {g, layer, &x->left[part], x->requests + first, 0, -1};
     os_mutex_lock(&x->lock);
-    l->late = l->late || atomic_load_explicit(&x->ahead[part], memory_order_relaxed) > 0;
+    l->late = l->late ||
+              atomic_load_explicit(&ahead_of(x, layer)->left[part], memory_order_relaxed) > 0;
     for (int64_t i = 0; i < n; i++) {
         int32_t neuron = rows[i];
         x->rows[first + i] = neuron;
@@ -702,35 +673,22 @@ void paging_pick(paging *g, int layer, int part, const int32_t *rows, const uint
             use_slot(x, l, &s->slots[slot], step);
         } else {
             x->misses++;
+            l->n_missing++;
             slot = fetch_next(&f, neuron);
         }
         x->rows[first + i] = (int32_t)(s->slot_row + slot - l->row);
     }
+    x->n_picked = x->n_picked % n_parts(l) + 1;
+    bool last = x->n_picked == n_parts(l);
     os_mutex_unlock(&x->lock);
     x->n_rows[part] = n;
     submit_list(&f);
     atomic_store_explicit(&x->ready[part], step, memory_order_release);
+    if (last && layer + 1 < x->n_layer) send_waiting(g, layer + 1);
 }
 
 bool paging_neurons_prefetch(const paging *g, int layer) {
     return paging_picks(g, layer) && g->neurons->layers[layer].prefetches;
-}
-
-void paging_prefetch(paging *g, int layer, int part, const int32_t *rows, int64_t n) {
-    paging_neurons *x = g->neurons;
-    neuron_layer *l = &x->layers[layer];
-    neuron_class *s = &x->classes[l->size];
-    fetch_list f = {g, layer, &x->ahead[part], x->requests + part * l->part_rows, 0, -1};
-    os_mutex_lock(&x->lock);
-    atomic_store_explicit(&x->ahead_layer, layer, memory_order_relaxed);
-    for (int64_t i = 0; i < n && l->n_ahead < l->room; i++) {
-        if (rows[i] < l->n_hot || l->slot[rows[i]] >= 0) continue;
-        int64_t slot = fetch_next(&f, rows[i]);
-        s->slots[slot].ahead = true;
-        l->n_ahead++;
-    }
-    os_mutex_unlock(&x->lock);
-    submit_list(&f);
 }
 
 int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *mark) {
@@ -741,7 +699,7 @@ int64_t paging_picked(paging *g, int layer, int part, int32_t *rows, uint8_t *ma
     while (atomic_load_explicit(&x->ready[part], memory_order_acquire) != step_of(g, layer))
         pool_wait(&round);
     drive_wait(g->drives[l->part], &l->refilling);
-    drive_wait(g->drives[l->part], &x->ahead[part]);
+    drive_wait(g->drives[l->part], &ahead_of(x, layer)->left[part]);
     drive_wait(g->drives[l->part], &x->left[part]);
     memcpy(rows, x->rows + first, (size_t)x->n_rows[part] * sizeof *rows);
     if (mark) memcpy(mark, x->mark + first, (size_t)x->n_rows[part]);
@@ -758,7 +716,7 @@ int32_t paging_neuron(const paging *g, int layer, int32_t row) {
 
 /* ---- ubatches -------------------------------------------------------------------------------- */
 
-static void empty_slots(paging_neurons *x, neuron_class *s, int64_t from, int64_t to) {
+void paging_neurons_empty(paging_neurons *x, neuron_class *s, int64_t from, int64_t to) {
     for (int64_t i = from; i < to && i < s->n_slots; i++) {
         neuron_slot *o = &s->slots[i];
         if (o->layer >= 0) x->layers[o->layer].slot[o->neuron] = -1;
@@ -787,9 +745,11 @@ static void judge(const paging *g, neuron_layer *l, int layer) {
     if (l->n_ahead > 0 && l->late && !sure) l->room -= l->room / 8;
     if (l->n_ahead == l->room && (!l->late || sure)) l->room += l->room / 8;
     if (l->room < LEAST_AHEAD) l->room = LEAST_AHEAD;
-    l->prefetches = l->useful >= paging_least_useful ||
-                    (g->ubatch + (uint64_t)layer) % PAGING_TRY_EVERY == 0;
-    l->n_ahead = l->n_useful = 0;
+    l->missing += ((double)(l->n_missing + l->n_useful) - l->missing) / 8;
+    bool tries = (g->ubatch + (uint64_t)layer) % PAGING_TRY_EVERY == 0;
+    l->prefetches = l->missing >= paging_least_missing &&
+                    (l->useful >= paging_least_useful || tries);
+    l->n_ahead = l->n_useful = l->n_missing = 0;
     l->late = false;
 }
 
@@ -812,7 +772,7 @@ static void lend(paging_neurons *x, size_t lent) {
     s->hand = next_slot(s, s->hand - 1);
     x->refills = x->refills || x->borrowed < before;
     if (x->borrowed <= before) return;
-    empty_slots(x, s, s->lent_from, s->lent_to);
+    paging_neurons_empty(x, s, s->lent_from, s->lent_to);
     drop_view(slots + begin + before, x->borrowed - before);
 }
 
@@ -872,7 +832,8 @@ void paging_neurons_begin(paging *g, size_t lent) {
     x->refills = true;
     for (int i = 0; i < x->n_classes; i++) {
         neuron_class *s = &x->classes[i];
-        empty_slots(x, s, s->first_slot, (int64_t)((2 * s->stage + s->stride - 1) / s->stride));
+        paging_neurons_empty(x, s, s->first_slot,
+                             (int64_t)((2 * s->stage + s->stride - 1) / s->stride));
         s->hand = next_slot(s, s->first_slot - 1);
         drop_view(s->base + (size_t)s->slot_row * s->stride, 2 * s->stage);
     }
@@ -880,66 +841,24 @@ void paging_neurons_begin(paging *g, size_t lent) {
 
 void paging_neurons_advance(const paging *g) {
     const paging_neurons *x = g->neurons;
-    int layer = atomic_load_explicit(&x->ahead_layer, memory_order_relaxed);
-    if (layer >= 0) drive_poll(g->drives[x->layers[layer].part]);
+    for (int i = 0; i < 2; i++) {
+        int layer = atomic_load_explicit(&x->ahead[i].layer, memory_order_relaxed);
+        if (layer >= 0) drive_poll(g->drives[x->layers[layer].part]);
+    }
 }
 
 void paging_neurons_end(paging *g, bool drop) {
     paging_neurons *x = g->neurons;
-    int layer = atomic_exchange_explicit(&x->ahead_layer, -1, memory_order_relaxed);
-    for (int i = 0; i < PLAN_FFN_MAX_PARTS && layer >= 0; i++) /* the ubatch was cancelled */
-        drive_wait(g->drives[x->layers[layer].part], &x->ahead[i]);
+    x->n_picked = 0;
+    for (int k = 0; k < 2; k++) {
+        neuron_ahead *a = &x->ahead[k];
+        int layer = atomic_exchange_explicit(&a->layer, -1, memory_order_relaxed);
+        for (int i = 0; i < PLAN_FFN_MAX_PARTS && layer >= 0; i++) /* the ubatch was cancelled */
+            drive_wait(g->drives[x->layers[layer].part], &a->left[i]);
+        a->waiting = -1;
+    }
     for (int i = 0; i < x->n_layer; i++)
         if (x->layers[i].from) drive_wait(g->drives[x->layers[i].part], &x->layers[i].refilling);
     for (int i = 0; i < x->n_classes && drop; i++)
-        empty_slots(x, &x->classes[i], 0, x->classes[i].n_slots);
-}
-
-/* ---- less memory ----------------------------------------------------------------------------- */
-
-/* Bytes of the first n slots, in whole pages. */
-static size_t slot_bytes(const neuron_class *s, int64_t n) {
-    size_t bytes = to_units((size_t)n * s->stride);
-    return n == s->most_slots || bytes > s->shared ? s->shared : bytes;
-}
-
-/* Slots of the stages, of lent memory and of one layer. */
-static int64_t least_slots(const paging_neurons *x, const neuron_class *s) {
-    size_t bytes = (size_t)stages_of(s) * s->stage + lent_of(x, s);
-    int64_t n = (int64_t)((bytes + s->stride - 1) / s->stride);
-    return n < s->n_slots ? n : s->n_slots;
-}
-
-uint64_t paging_neurons_shrink(paging *g, uint64_t n_bytes) {
-    paging_neurons *x = g->neurons;
-    uint64_t freed = 0;
-    for (int i = 0; i < x->n_classes && freed < n_bytes; i++) {
-        neuron_class *s = &x->classes[i];
-        int64_t n = s->n_slots - (int64_t)((n_bytes - freed) / s->stride) - 1;
-        if (n < least_slots(x, s)) n = least_slots(x, s);
-        size_t from = slot_bytes(s, n), end = slot_bytes(s, s->n_slots);
-        if (from == end || os_shared_discard(s->memory, from, end - from) != 0) continue;
-        empty_slots(x, s, n, s->n_slots);
-        s->n_slots = n;
-        s->hand = next_slot(s, s->hand - 1);
-        freed += end - from;
-    }
-    g->sizes.cache -= freed;
-    return freed;
-}
-
-uint64_t paging_neurons_grow(paging *g, uint64_t n_bytes) {
-    paging_neurons *x = g->neurons;
-    uint64_t taken = 0;
-    for (int i = 0; i < x->n_classes && taken < n_bytes; i++) {
-        neuron_class *s = &x->classes[i];
-        int64_t before = s->n_slots, n = before + (int64_t)((n_bytes - taken) / s->stride);
-        if (n > s->most_slots) n = s->most_slots;
-        if (n == before) continue;
-        taken += slot_bytes(s, n) - slot_bytes(s, before);
-        s->n_slots = n;
-        s->hand = next_slot(s, before - 1); /* empty slots are used first */
-    }
-    g->sizes.cache += taken;
-    return taken;
+        paging_neurons_empty(x, &x->classes[i], 0, x->classes[i].n_slots);
 }

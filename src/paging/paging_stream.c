@@ -109,7 +109,7 @@ void paging_begin(paging *g, bool many, const int32_t *tokens, const int32_t *ng
     g->ubatch++;
     paging_tables_begin(g, tokens, ngrams, n_tokens);
     if (g->neurons) paging_neurons_begin(g, lent);
-    if (g->experts) paging_experts_begin(g);
+    if (g->experts) paging_experts_begin(g, lent);
 }
 
 void paging_advance(paging *g, int step) {
@@ -137,6 +137,7 @@ pi_status paging_end(paging *g, bool complete, pi_error *err) {
     if (neurons) end_pass(g, neurons, complete);
     for (int i = 0; i < g->n_parts && status == PI_OK; i++) status = drive_check(g->drives[i], err);
     if (status != PI_OK) {
+        paging_tables_drop(g);
         empty(g, &g->matrices);
         if (neurons) empty(g, neurons);
     }

@@ -317,18 +317,35 @@ static void prefetch_neurons(plan *p, int layer) {
     for (int i = first; i < p->n_steps; i++) p->steps[i].kernel[FORM_MANY] = KERNEL_SKIP;
 }
 
-/* For prefetching, the predictor or router reads the residual stream before the attention block,
- * which is close to the stream after it (PowerInfer-2; LLM in a flash). */
-void plan_add_prefetch(plan *p, int layer, const plan_options *options) {
+/* What a layer may prefetch: experts, neurons, nothing. */
+static tensor_role prefetched(const plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];
-    const plan_split *split = &p->splits[layer];
+    if (p->splits[layer].primary != SIDE_CPU || plan_split_end(&p->splits[layer]) > 0)
+        return ROLE_COUNT;
+    if (l->t[ROLE_ROUTER].data) return ROLE_ROUTER;
+    bool predicts = plan_choose_mode(p->model, layer, options) == PI_MODE_PREDICT;
+    return l->bundle && predicts ? ROLE_FC1 : ROLE_COUNT;
+}
+
+bool plan_prefetches_early(const plan *p, int layer, const plan_options *options) {
+    const model_hparams *hp = &p->model->hp;
+    bool stream = !hp->hyper && hp->past_period == 0 && !plan_has_streams(p);
+    return options->prefetch && stream && layer > p->first_layer && layer < p->end_layer &&
+           !model_layer_is_parallel(p->model, layer - 1) &&
+           !(p->model->arch->has & ARCH_ROUTER_EARLY) && !p->model->arch->experts_early &&
+           prefetched(p, layer, options) != ROLE_COUNT &&
+           prefetched(p, layer - 1, options) == prefetched(p, layer, options);
+}
+
+/* For prefetching, the predictor or router reads the residual stream before the attention block, or
+ * before the FFN of the layer before it: it is close to the stream that the layer's FFN reads
+ * (PowerInfer-2; LLM in a flash). */
+void plan_add_prefetch(plan *p, int layer, const plan_options *options) {
+    tensor_role what = prefetched(p, layer, options);
     int first = p->n_steps;
-    if (split->primary != SIDE_CPU || plan_split_end(split) > 0) return;
-    if (plan_sums_streams(p)) return;      /* X is not the layer's input */
-    if (l->t[ROLE_FFN_SHIFT].data) return; /* the FFN also reads the previous token */
-    if (l->t[ROLE_ROUTER].data)
-        plan_prefetch_experts(p, layer);
-    else if (l->bundle && plan_choose_mode(p->model, layer, options) == PI_MODE_PREDICT)
-        prefetch_neurons(p, layer);
+    if (plan_sums_streams(p)) return;                           /* X is not the layer's input */
+    if (p->model->layers[layer].t[ROLE_FFN_SHIFT].data) return; /* it also reads the last token */
+    if (what == ROLE_ROUTER) plan_prefetch_experts(p, layer);
+    if (what == ROLE_FC1) prefetch_neurons(p, layer);
     for (int i = first; i < p->n_steps; i++) p->steps[i].early = true;
 }

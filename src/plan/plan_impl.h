@@ -163,6 +163,9 @@ void plan_prefetch_experts(plan *p, int layer);
 /* If the layer's neurons or experts are on the drive: OP_PREFETCH and its predictor, or
  * plan_prefetch_experts. */
 void plan_add_prefetch(plan *p, int layer, const plan_options *options);
+/* Whether its place is before the FFN of the layer before, so that the drive reads while both this
+ * FFN and the attention of the layer are computed. */
+bool plan_prefetches_early(const plan *p, int layer, const plan_options *options);
 /* A layer, on all devices (plan_layer.c). */
 void plan_add_layer(plan *p, int layer, const plan_options *options);
 

@@ -271,7 +271,8 @@ static void scale_layer(plan *p, int layer) {
 void plan_add_layer(plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];
     if (plan_has_streams(p)) plan_add_prediction(p, layer);
-    if (options->prefetch) plan_add_prefetch(p, layer, options);
+    if (options->prefetch && !plan_prefetches_early(p, layer, options))
+        plan_add_prefetch(p, layer, options);
     if (l->hp.ngrams) plan_add_ngrams(p, layer);
     const bool hyper = p->model->hp.hyper;
     const bool past = p->model->hp.past_period > 0;
@@ -280,6 +281,7 @@ void plan_add_layer(plan *p, int layer, const plan_options *options) {
     if (l->hp.mixers) add_attention_block(p, layer);
     if (hyper) plan_add_hyper_in(p, p->splits[layer].primary, layer, ROLE_HYPER_FFN);
     if (past) plan_add_past_in(p, p->splits[layer].primary, layer, ROLE_PAST_FFN);
+    if (plan_prefetches_early(p, layer + 1, options)) plan_add_prefetch(p, layer + 1, options);
     if (l->t[ROLE_ROUTER].data)
         plan_add_experts(p, layer, options);
     else if (l->hp.ffn)

@@ -1,6 +1,6 @@
-/* test_engine_lent.c: prefill's working buffers borrow memory of the neurons' cache. Prompts and
- * decode in turn, in one session and in several, with logits of one row and of all, equal those
- * from memory bit for bit; also after calls that were cancelled or failed. */
+/* test_engine_lent.c: prefill's working buffers borrow memory of the cache of neurons or experts.
+ * Prompts and decode in turn, in one session and in several, with logits of one row and of all,
+ * equal those from memory bit for bit; also after calls that were cancelled or failed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,20 +38,32 @@ static int remove_model(void **state) {
     return 0;
 }
 
-static int write_model(void **state) {
-    (void)state;
+static pi_mode mode;
+
+static int write_shape(const char *shape, pi_mode m) {
     pi_synth_options o = pi_synth_default_options();
-    o.shape = "tiny";
+    mode = m;
+    o.shape = shape;
     o.type = "q4_0";
     o.bundle = true;
     o.n_layer = 4;
     return pi_synth(MODEL_PATH, &o, NULL) == PI_OK ? 0 : -1;
 }
 
+static int write_neurons(void **state) {
+    (void)state;
+    return write_shape("tiny", PI_MODE_PREDICT);
+}
+
+static int write_experts(void **state) {
+    (void)state;
+    return write_shape("tiny-moe", PI_MODE_AUTO);
+}
+
 static pi_context_options options_for(int n_batch) {
     pi_context_options o = run_exact_options();
     o.kernels = PI_KERNELS_AUTO;
-    o.mode = PI_MODE_PREDICT;
+    o.mode = mode;
     o.n_threads = 2;
     o.n_ctx = N_CTX;
     o.n_batch = n_batch;
@@ -202,6 +214,19 @@ static void logits_of_a_call(void **state) {
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
+/* Only a few arrays of the 512 tokens are not lent: as many experts as before fit into memory. */
+static void buffers_of_experts(void **state) {
+    (void)state;
+    pi_context_options few = options_for(N_BATCH), many = options_for(512);
+    uint64_t budget = least_budget(many) + 256 * 1024;
+    pi_memory small = sizes_for(few, budget), large = sizes_for(many, budget);
+    assert_true(large.buffers - small.buffers < 512 * 1024);
+    assert_true(large.cache + 512 * 1024 > small.cache);
+    pi_memory all = sizes_for(many, budget + 64 * (uint64_t)MIB);
+    assert_int_equal(all.cache, all.cached);
+    assert_true(all.buffers > large.buffers);
+}
+
 static void buffers_are_lent(void **state) {
     (void)state;
     pi_context_options few = options_for(N_BATCH), many = options_for(512), dense = many;
@@ -288,7 +313,16 @@ static void memory_runs_out(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest experts[] = {
+        cmocka_unit_test(prompts_and_decode),
+        cmocka_unit_test(logits_of_a_call),
+        cmocka_unit_test(buffers_of_experts),
+#if !defined(_WIN32)
+        cmocka_unit_test(the_file_changes),
+#endif
+        cmocka_unit_test(memory_runs_out),
+    };
+    const struct CMUnitTest neurons[] = {
         cmocka_unit_test(prompts_and_decode),
         cmocka_unit_test(logits_of_a_call),
         cmocka_unit_test(buffers_are_lent),
@@ -297,5 +331,6 @@ int main(void) {
 #endif
         cmocka_unit_test(memory_runs_out),
     };
-    return cmocka_run_group_tests(tests, write_model, remove_model);
+    int n_failed = cmocka_run_group_tests(neurons, write_neurons, remove_model);
+    return n_failed + cmocka_run_group_tests(experts, write_experts, remove_model);
 }

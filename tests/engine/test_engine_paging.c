@@ -274,16 +274,14 @@ static void experts_stay(void **state) {
 enum { AHEAD_TOKENS = 160, AHEAD_VOCAB = 40, AHEAD_LAYERS = 4 };
 static float mapped_logits[AHEAD_TOKENS * AHEAD_VOCAB], paged_logits[AHEAD_TOKENS * AHEAD_VOCAB];
 
-/* The attention block's addition to the stream decides whether a layer's input predicts its
- * experts. */
-static void scale_attention(float factor) {
-    static float w[64 * 64];
+static void scale_tensors(const char *suffix, float factor) {
+    static float w[32 * 64 * 64];
     char name[64];
     gguf_file *f;
     int fd = open(MODEL_PATH, O_RDWR);
     assert_int_equal(gguf_open(MODEL_PATH, NULL, &f, NULL), PI_OK);
     for (int i = 0; i < AHEAD_LAYERS; i++) {
-        snprintf(name, sizeof name, "blk.%d.attn_output.weight", i);
+        snprintf(name, sizeof name, "blk.%d.%s.weight", i, suffix);
         const gguf_tensor *t = gguf_find_tensor(f, name);
         assert_true(t && t->n_bytes <= sizeof w);
         assert_int_equal(pread(fd, w, t->n_bytes, (off_t)t->file_offset), t->n_bytes);
@@ -317,8 +315,10 @@ static void feed_halves(pi_context_options o, int piece, pi_memory out[2]) {
     assert_memory_equal(mapped_logits, paged_logits, sizeof mapped_logits);
 }
 
-/* Where attention adds nothing, all prefetched experts are used, and prefetching continues; where
- * attention dominates the stream, prefetching ends, except for an occasional attempt. */
+/* What a layer's experts and the next layer's attention add to the stream decides whether the
+ * stream before them predicts the next layer's experts. Where they add nothing, all prefetched
+ * experts are used, and prefetching continues; where attention dominates the stream, prefetching
+ * ends, except for an occasional attempt. */
 static void experts_ahead(void **state) {
     (void)state;
     tiny_model t = tiny_default();
@@ -329,7 +329,8 @@ static void experts_ahead(void **state) {
     for (int known = 0; known < 2; known++)
         for (int piece = 1; piece <= (known ? 3 : 1); piece += 2) {
             tiny_write(&t, MODEL_PATH);
-            scale_attention(known ? 0 : 1e4f);
+            scale_tensors("attn_output", known ? 0 : 1e4f);
+            if (known) scale_tensors("ffn_down_exps", 0);
             pi_context_options o = options_for(2);
             o.n_ctx = AHEAD_TOKENS;
             o.ram_budget = least_budget(o) + 300 * 1024; /* of 3.1 MB of experts */
