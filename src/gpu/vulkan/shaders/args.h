@@ -142,14 +142,6 @@ ARGS(vulkan_blocks_args) { /* of gpu_find_blocks */
     i32 sparse_size, sparse_top, sparse_heads, sparse_list, unused; /* of gpu_sparse */
 };
 
-ARGS(vulkan_compress_args) { /* of gpu_compress */
-    u64 x, norm, inv_freq, inv_freq_long, cols, k_offset, k_row;
-    i64 at;
-    i32 ldx, long_from, ratio, dim, n_rot, rot_at, neox, type_k, k_hadamard;
-    float scale, eps;
-    u32 unused;
-};
-
 #define FFN_SKIP 1
 /* bits of WAY */
 #define FFN_QUANTIZES 1
