@@ -226,6 +226,7 @@ function(pi_vulkan_test name)
         list(APPEND environment VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation)
     endif()
     get_test_property(${name} TIMEOUT timeout)
+    math(EXPR timeout "2 * ${timeout}") # a driver that runs on the CPU
     if(T_LONG)
         math(EXPR timeout "5 * ${timeout}")
     endif()
