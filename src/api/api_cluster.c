@@ -536,7 +536,7 @@ pi_status pi_cluster_receive(pi_cluster *group, const char *folder, const pi_mod
     }
     if (status == PI_OK) {
         memcpy(&first, group->start.data, sizeof first);
-        for (size_t i = 0; i < o.n_adapters && i < 64; i++)
+        for (size_t i = 0; i < o.n_adapters && i < CLUSTER_ADAPTERS; i++)
             if (!file_exists(o.adapters[i].path)) needs.adapters |= UINT64_C(1) << i;
         pi_status result = compare_version(&first, &why);
         status = answer(group->ranks, result, &why, &needs, err);

@@ -4,7 +4,10 @@
 
 #include "api_types.h"
 
-enum { CLUSTER_SETTINGS_BYTES = 2048 };
+enum {
+    CLUSTER_SETTINGS_BYTES = 2048,
+    CLUSTER_ADAPTERS = 64 /* that can be sent: bits of a mask */
+};
 
 struct pi_cluster {
     cluster *ranks;

@@ -177,7 +177,7 @@ static pi_status describe_files(const pi_model *m, uint64_t adapters, file_entry
     }
     for (size_t i = 0; i < m->n_adapters; i++) {
         os_info info;
-        if (i >= 64 || !(adapters >> i & 1)) continue;
+        if (i >= CLUSTER_ADAPTERS || !(adapters >> i & 1)) continue;
         int problem = os_path_info(m->adapters[i].path, &info);
         if (problem) return fail_reading(s, n_parts + (int)i, problem, err);
         entries[(size_t)n_parts + i] = (file_entry){info.size, info.size};
@@ -332,7 +332,7 @@ static pi_status open_received(const api_received *r, const pi_model_options *op
     if (!items) return error_nomem(err, n * sizeof *items, "adapters");
     for (size_t i = 0; i < n; i++) {
         items[i] = options->adapters[i];
-        if (i < 64 && adapters >> i & 1 && i < n_sent)
+        if (i < CLUSTER_ADAPTERS && adapters >> i & 1 && i < n_sent)
             items[i].path = r->paths[(size_t)r->list.n_parts + i];
     }
     /* The layers come later: nothing may read, copy or lock all bytes, or merge adapters. */

@@ -30,7 +30,7 @@ struct pi_model {
     size_t n_adapters;
     void *memory; /* copy of the bytes that the model was opened from; NULL: none */
     size_t n_memory;
-    api_received *received; /* the weights' file, of which only some layers are here; else NULL */
+    api_received *received;     /* files from rank 0, with some of the layers; NULL: none */
     _Atomic(vocab_trie *) trie; /* for grammars; created with the first one, by any thread */
 };
 

@@ -5,27 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hex_digit.h"
 #include "utf8.h"
 
 enum { MAX_TOKEN = 1024, MAX_SPELLED = 4 * MAX_TOKEN };
-
-static int hex_value(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-/* Reads the n hexadecimal digits of an escape; -1: others. */
-static int64_t read_hex(const char *at, const char *end, int n) {
-    int64_t value = 0;
-    for (int i = 0; i < n; i++) {
-        int digit = at + i < end ? hex_value(at[i]) : -1;
-        if (digit < 0) return -1;
-        value = value << 4 | digit;
-    }
-    return value;
-}
 
 /* Evaluates 'text', "text" or b'bytes' between at and end; returns the number of bytes, 0: not
  * valid. */
@@ -47,7 +30,7 @@ static size_t read_literal(const char *at, const char *end, char out[MAX_TOKEN])
             out[n++] = *at == 'n' ? '\n' : *at == 'r' ? '\r' : *at == 't' ? '\t' : *at;
             continue;
         }
-        const int64_t code = read_hex(at + 1, end, n_hex);
+        const int64_t code = hex_number(at + 1, end, n_hex);
         if (code < 0 || code > 0x10ffff) return 0;
         if (bytes)
             out[n++] = (char)code;

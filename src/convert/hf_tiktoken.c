@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base64.h"
+
 enum { MAX_TOKEN = 1024 }; /* bytes; the longest published tokens are runs of 128 spaces */
 
 static pi_status bad_line(pi_error *err, const char *path, size_t line, const char *problem) {
@@ -11,32 +13,6 @@ static pi_status bad_line(pi_error *err, const char *path, size_t line, const ch
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-static int base64_value(char c) {
-    return c >= 'A' && c <= 'Z'   ? c - 'A'
-           : c >= 'a' && c <= 'z' ? c - 'a' + 26
-           : c >= '0' && c <= '9' ? c - '0' + 52
-           : c == '+'             ? 62
-           : c == '/'             ? 63
-                                  : -1;
-}
-
-size_t hf_decode_base64(const char *text, size_t n, uint8_t *out, size_t room) {
-    size_t used = 0;
-    while (n > 0 && text[n - 1] == '=') n--;
-    uint32_t bits = 0;
-    int n_bits = 0;
-    for (size_t i = 0; i < n; i++) {
-        int value = base64_value(text[i]);
-        if (value < 0 || used == room) return 0;
-        bits = bits << 6 | (uint32_t)value;
-        n_bits += 6;
-        if (n_bits < 8) continue;
-        n_bits -= 8;
-        out[used++] = (uint8_t)(bits >> n_bits);
-    }
-    return used;
-}
-
 /* Reads a line: "aGVsbG8= 15339". */
 static pi_status read_line(const char *line, size_t n, size_t number, const char *path, vocab *v,
                            pi_error *err) {
@@ -44,7 +20,7 @@ static pi_status read_line(const char *line, size_t n, size_t number, const char
     char text[2 * MAX_TOKEN]; /* each byte becomes a character of up to two bytes */
     size_t n_text = 0;
     const char *space = memchr(line, ' ', n);
-    size_t n_bytes = space ? hf_decode_base64(line, (size_t)(space - line), bytes, MAX_TOKEN) : 0;
+    size_t n_bytes = space ? base64_decode(line, (size_t)(space - line), bytes, MAX_TOKEN) : 0;
     if (n_bytes == 0) return bad_line(err, path, number, "is not a token in base64 and a rank");
     int64_t rank = 0;
     const char *at = space + 1, *end = line + n;

@@ -9,7 +9,5 @@
  * PI_ERR_NOMEM. */
 pi_status hf_tiktoken_parse(const char *text, size_t n_bytes, const char *path, vocab *v,
                             pi_error *err);
-/* Decodes base64 of at most `room` bytes; returns their number, 0: not base64, or too long. */
-size_t hf_decode_base64(const char *text, size_t n, uint8_t *out, size_t room);
 
 #endif

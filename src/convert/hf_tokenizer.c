@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base64.h"
 #include "hf_pretokenizer.h"
-#include "hf_tiktoken.h"
 
 /* Scores are never positive: this value marks a token that no merge has created yet. */
 static const float SCORE_UNMADE = 1;
@@ -270,7 +270,7 @@ static pi_status read_charsmap(const json_node *root, const char *path, vocab *v
     uint8_t *bytes = arena_alloc(&v->arena, n);
     if (!bytes) return error_nomem(err, n, "table of replacements");
     v->charsmap = bytes;
-    v->n_charsmap = hf_decode_base64(text, n, bytes, n);
+    v->n_charsmap = base64_decode(text, n, bytes, n);
     return v->n_charsmap > 0 ? PI_OK
                              : bad_json(err, path, "precompiled_charsmap is not text in base64");
 }

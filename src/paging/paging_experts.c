@@ -282,6 +282,11 @@ uint64_t paging_experts_least(const paging_experts *x) {
     return n;
 }
 
+/* The first slot that is not empty. */
+static int32_t first_used(const slot_class *size) {
+    return size->first + size->n_free;
+}
+
 /* Slots for all blocks, with the lent ones. */
 static int64_t capacity_of(const slot_class *size) {
     return size->n_blocks + size->lent;
@@ -687,8 +692,8 @@ bool paging_experts_prefetch(const paging *g, int layer) {
     return paging_has_experts(g, layer) && g->experts->ahead[layer][g->many].room > 0;
 }
 
-/* None if matrices are streamed, because the drive is always busy, or if hardly any block misses.
- */
+/* 0 if matrices are streamed, because the drive is always busy, and where hardly any block is
+ * missing. */
 static int room_for(const paging *g, int layer, const expert_ahead *a) {
     const paging_experts *x = g->experts;
     double read = x->byte_seconds * (double)x->kinds[layer][KINDS - 1].n_bytes;
@@ -708,7 +713,7 @@ static void lend(paging *g, size_t n_bytes) {
     if (x->lender < 0) return;
     slot_class *size = &x->classes[x->lender];
     int32_t end = (int32_t)((n_bytes + size->n_bytes - 1) / size->n_bytes);
-    int32_t used = size->first + size->n_free;
+    int32_t used = first_used(size);
     for (; used < end; used++) {
         wait_block(g, size->owner[used]);
         x->blocks[size->owner[used]].slot = -1;
@@ -766,8 +771,7 @@ void paging_let_go(paging *g) {
 /* Between ubatches no block is in use; blocks of a cancelled ubatch may not have arrived. There are
  * more slots than an expert has blocks. */
 static int32_t take_idle_slot(const paging *g, slot_class *size) {
-    for (int32_t i = size->first + size->n_free; i < size->n_slots; i++)
-        wait_block(g, size->owner[i]);
+    for (int32_t i = first_used(size); i < size->n_slots; i++) wait_block(g, size->owner[i]);
     return take_slot(g->experts, size, false);
 }
 
@@ -816,14 +820,14 @@ static int32_t shrink_class(paging *g, slot_class *size, int32_t least) {
     paging_experts *x = g->experts;
     int32_t end = size->n_slots, n = end;
     for (; n > least; n--) {
-        int32_t block = n > size->first + size->n_free ? size->owner[n - 1] : -1;
+        int32_t block = n > first_used(size) ? size->owner[n - 1] : -1;
         if (block >= 0 && x->blocks[block].held) break;
         if (block < 0) continue;
         wait_block(g, block);
         x->blocks[block].slot = -1;
     }
     size->n_slots = n;
-    if (size->first + size->n_free > n) size->n_free = n - size->first;
+    if (first_used(size) > n) size->n_free = n - size->first;
     if (n < end)
         os_memory_forget(size->memory + (size_t)n * size->n_bytes,
                          (size_t)(end - n) * size->n_bytes);
@@ -847,7 +851,7 @@ uint64_t paging_experts_shrink(paging *g, uint64_t n_bytes) {
 /* Free slots come first: the first used slot moves to the end. */
 static bool add_slot(paging *g, slot_class *size) {
     paging_experts *x = g->experts;
-    int32_t from = size->first + size->n_free, to = size->n_slots;
+    int32_t from = first_used(size), to = size->n_slots;
     if (from < to) {
         int32_t block = size->owner[from];
         if (x->blocks[block].held) return false;
@@ -893,7 +897,7 @@ void paging_experts_end(paging *g, bool drop) {
     paging_let_go(g);
     for (int i = 0; i < x->n_classes; i++) {
         slot_class *size = &x->classes[i];
-        for (int32_t slot = size->first + size->n_free; slot < size->n_slots; slot++) {
+        for (int32_t slot = first_used(size); slot < size->n_slots; slot++) {
             wait_block(g, size->owner[slot]);
             x->blocks[size->owner[slot]].slot = -1;
         }

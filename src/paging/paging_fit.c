@@ -176,11 +176,6 @@ static pi_status fail_budget(uint64_t budget, uint64_t beside, uint64_t needed, 
                      (double)needed / gib, (double)beside / gib);
 }
 
-static uint64_t bytes_of_caches(const paging *g) {
-    return (g->experts ? paging_experts_all(g->experts) : 0) +
-           (g->neurons ? paging_neurons_all(g->neurons) : 0);
-}
-
 /* The cache's share of the room; the cache holds experts or neurons, whichever the model has. */
 static pi_status fill_caches(paging *g, plan *p, uint64_t room, pi_error *err) {
     uint64_t experts = g->experts ? paging_experts_all(g->experts) : 0;
@@ -215,7 +210,8 @@ pi_status paging_fit(paging *g, plan *p, uint64_t budget, uint64_t beside, uint6
     s->ring = stay ? 0 : ring;
     choose_pinned(g, stay ? units : room - ring - least);
     room -= s->ring + s->pinned;
-    uint64_t caches = bytes_of_caches(g), tables = 0;
+    uint64_t tables = 0, caches = (g->experts ? paging_experts_all(g->experts) : 0) +
+                                  (g->neurons ? paging_neurons_all(g->neurons) : 0);
     if (stay && room > caches) tables = paging_tables_pin(g, room - caches);
     s->pinned += tables;
     room -= tables;

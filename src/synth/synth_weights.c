@@ -496,8 +496,8 @@ static void make_draft_row(const synth_recipe *r, rng *g, uint64_t row, float *o
 /* Deviation of the elements of matrices that do not read the stream. */
 static double deviation_of(const synth_recipe *r, tensor_role role, uint64_t n_in) {
     if (role == ROLE_POS_EMBD) return sqrt(POSITION_VARIANCE);
-    if (role == ROLE_ATTN_OUT) return sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in);
-    if (role == ROLE_SSM_OUT) return sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in);
+    if (role == ROLE_ATTN_OUT || role == ROLE_SSM_OUT)
+        return sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in);
     if (role == ROLE_EXPERT_LATENT_OUT) return sqrt(FFN_GROWTH / r->n_layer / (double)n_in);
     bool from_latent = role == ROLE_ATTN_K_B || role == ROLE_ATTN_V_B || role == ROLE_ATTN_Q_B;
     if (r->shape->n_stream > 0 || (r->shape->period > 0 && !from_latent))

@@ -1,9 +1,18 @@
 /* cluster_shell.c: see cluster_shell.h. Processes are killed by their ids. */
 #include "cluster_shell.h"
 
+#include <glob.h>
+#include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
+
+#include "shared_data.h"
 
 enum { LINE = 8192 };
 
@@ -37,6 +46,24 @@ int sh_mpi(const char *format, ...) {
     vsnprintf(line + n, sizeof line - n, format, values);
     va_end(values);
     return sh(line);
+}
+
+void cluster_each_model(int n, void check(const char *model, const char *tokens)) {
+    static const char *const folders[] = {"arch", "more", "next"};
+    for (size_t k = 0; k < sizeof folders / sizeof folders[0]; k++) {
+        char name[32], path[512], pattern[520], tokens[512];
+        glob_t found;
+        snprintf(name, sizeof name, "conformance/%s", folders[k]);
+        if (!shared_path(path, sizeof path, name)) skip();
+        snprintf(pattern, sizeof pattern, "%s/*.gguf", path);
+        assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+        for (size_t i = 0; i < found.gl_pathc; i += (size_t)n) {
+            const char *model = found.gl_pathv[i];
+            snprintf(tokens, sizeof tokens, "%.*s.tokens.txt", (int)strlen(model) - 5, model);
+            if (access(tokens, R_OK) == 0) check(model, tokens);
+        }
+        globfree(&found);
+    }
 }
 
 int cluster_has_networks(void) {

@@ -18,6 +18,9 @@
  *                         not possible here
  *   slow_end              removes them */
 int sh_mpi(const char *format, ...);
+/* Calls check(MODEL, TOKENS) for recorded models of the conformance data: all, or every n-th of
+ * each folder. Skips the test without the data. */
+void cluster_each_model(int n, void check(const char *model, const char *tokens));
 /* Whether networks can be slowed; says so if not. */
 int cluster_has_networks(void);
 

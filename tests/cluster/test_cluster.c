@@ -1,8 +1,7 @@
 /* test_cluster.c: a model on several ranks, started by mpirun on this machine: results have the
  * bits of one process, sessions too, and a rank that is lost ends all. A sample of the
- * architectures; with
- * --all every one, every boundary between layers, and every kind of failure of every rank. */
-#include <glob.h>
+ * architectures; with --all every one, every boundary between layers, and every kind of failure of
+ * every rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -38,27 +37,14 @@ static void check_logits(const char *model, const char *tokens, int n_ranks, int
     if (sh("cmp one many")) fail_msg("%s: %d ranks, batch %d: other logits", model, n_ranks, batch);
 }
 
-static void check_folder(const char *name) {
-    char path[512], tokens[512];
-    glob_t found;
-    if (!shared_path(path, sizeof path, name)) skip();
-    snprintf(path, sizeof path, "%s/../shared/%s/*.gguf", TEST_SOURCE_DIR, name);
-    assert_int_equal(glob(path, 0, NULL, &found), 0);
-    for (size_t i = 0; i < found.gl_pathc; i += all ? 1 : SAMPLE) {
-        const char *model = found.gl_pathv[i];
-        snprintf(tokens, sizeof tokens, "%.*s.tokens.txt", (int)strlen(model) - 5, model);
-        if (access(tokens, R_OK) != 0) continue;
-        check_logits(model, tokens, 2, 512, "");
-        if (all) check_logits(model, tokens, 2, 1, "");
-    }
-    globfree(&found);
+static void check_architecture(const char *model, const char *tokens) {
+    check_logits(model, tokens, 2, 512, "");
+    if (all) check_logits(model, tokens, 2, 1, "");
 }
 
 static void test_architectures(void **state) {
     (void)state;
-    check_folder("conformance/arch");
-    check_folder("conformance/more");
-    check_folder("conformance/next");
+    cluster_each_model(all ? 1 : SAMPLE, check_architecture);
 }
 
 /* More ranks, boundaries between layers that share caches, a recurrent model whose layers of one

@@ -1,7 +1,6 @@
 /* test_cluster_send.c: ranks without the model's file receive their part from rank 0: results have
  * the bits of one process, and a failure meanwhile ends all ranks with one line that names the
  * machine, and leaves no file. With --all for every architecture. */
-#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -47,25 +46,13 @@ static void check_logits(const char *model, const char *tokens, int n_ranks) {
     if (sh("cmp one many")) fail_msg("%s: %d ranks: other logits", model, n_ranks);
 }
 
-static void check_folder(const char *name) {
-    char path[512], tokens[512];
-    glob_t found;
-    if (!shared_path(path, sizeof path, name)) skip();
-    snprintf(path, sizeof path, "%s/../shared/%s/*.gguf", TEST_SOURCE_DIR, name);
-    assert_int_equal(glob(path, 0, NULL, &found), 0);
-    for (size_t i = 0; i < found.gl_pathc; i += all ? 1 : SAMPLE) {
-        const char *model = found.gl_pathv[i];
-        snprintf(tokens, sizeof tokens, "%.*s.tokens.txt", (int)strlen(model) - 5, model);
-        if (access(tokens, R_OK) == 0) check_logits(model, tokens, 2);
-    }
-    globfree(&found);
+static void check_architecture(const char *model, const char *tokens) {
+    check_logits(model, tokens, 2);
 }
 
 static void test_architectures(void **state) {
     (void)state;
-    check_folder("conformance/arch");
-    check_folder("conformance/more");
-    check_folder("conformance/next");
+    cluster_each_model(all ? 1 : SAMPLE, check_architecture);
 }
 
 /* Layers that share caches, experts, old files of compressed attention, embeddings of n-grams. */

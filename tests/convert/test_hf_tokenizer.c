@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base64.h"
 #include "file.h"
 #include "gguf.h"
 #include "gguf_writer.h"
@@ -327,18 +328,6 @@ static void test_unigram_in_use(void **state) {
     folder_close(&f);
 }
 
-static void put_base64(const uint8_t *from, size_t n, char *out) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < n; i += 3) {
-        const unsigned bits = (unsigned)from[i] << 16 |
-                              (i + 1 < n ? (unsigned)from[i + 1] << 8 : 0) |
-                              (i + 2 < n ? from[i + 2] : 0u);
-        for (int k = 0; k < 4; k++)
-            *out++ = i + (size_t)k > n ? '=' : digits[bits >> (18 - 6 * k) & 63];
-    }
-    *out = 0;
-}
-
 /* tokenizer.json of a published vocabulary, made from its GGUF form, gives the recorded ids. */
 static void test_published_unigram(void **state) {
     (void)state;
@@ -356,8 +345,7 @@ static void test_published_unigram(void **state) {
     size_t n = (size_t)snprintf(json, room,
                                 "{\"normalizer\":{\"type\":\"Precompiled\","
                                 "\"precompiled_charsmap\":\"");
-    put_base64(map->data, (size_t)map->count, json + n);
-    n += strlen(json + n);
+    n += base64_encode(map->data, (size_t)map->count, json + n);
     n += (size_t)snprintf(json + n, room - n,
                           "\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
                           "{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\"}]},"

@@ -315,8 +315,8 @@ static void feed_halves(pi_context_options o, int piece, pi_memory out[2]) {
     assert_memory_equal(mapped_logits, paged_logits, sizeof mapped_logits);
 }
 
-/* What a layer's experts and the next layer's attention add to the stream decides whether the
- * stream before them predicts the next layer's experts. Where they add nothing, all prefetched
+/* The stream before a layer's experts predicts the next layer's experts only if these experts and
+ * the next layer's attention add little to it. Where they add nothing, all prefetched
  * experts are used, and prefetching continues; where attention dominates the stream, prefetching
  * ends, except for an occasional attempt. */
 static void experts_ahead(void **state) {

@@ -110,12 +110,6 @@ static run_model open_model(uint64_t budget) {
     return run_open(MODEL_PATH, &o);
 }
 
-static pi_memory memory_of(const run_model *r) {
-    pi_memory n;
-    pi_context_get_memory(r->context, &n);
-    return n;
-}
-
 static const float *feed(run_model *r, pi_session *s, int i) {
     pi_error err;
     const pi_input in = {
@@ -124,8 +118,8 @@ static const float *feed(run_model *r, pi_session *s, int i) {
     return pi_logits(r->context, 0);
 }
 
-/* Lowers the limit until 8 MiB are left. The kernel then drops pages and caches of its own, which
- * leaves more, so this takes a few rounds. Returns the bytes that the group holds. */
+/* Lowers the limit until 8 MiB are left. The kernel then also drops its caches, which leaves
+ * more, so this takes a few rounds. Returns the bytes that the group holds. */
 static uint64_t tighten(void) {
     uint64_t n;
     int round = 0;
@@ -166,16 +160,16 @@ static void limit_falls_and_rises(void **state) {
     run_close(&r);
 
     r = open_model((uint64_t)1024 * MIB);
-    pi_memory all = memory_of(&r);
+    pi_memory all = run_memory(&r);
     run_close(&r);
     r = open_model(all.needed + (uint64_t)100 * MIB);
     s = run_session(&r, N_CTX);
     decode(&r, s, &n);
-    uint64_t cache = memory_of(&r).cache;
+    uint64_t cache = run_memory(&r).cache;
     for (int round = 0; round < ROUNDS; round++) { /* with less than 16 MiB free, until 32 are */
         uint64_t before = tighten();
         decode(&r, s, &n);
-        uint64_t less = memory_of(&r).cache;
+        uint64_t less = run_memory(&r).cache;
         print_message("held %llu, then %llu MiB; cache %llu, then %llu MiB\n",
                       (unsigned long long)before / MIB, (unsigned long long)usage() / MIB,
                       (unsigned long long)cache / MIB, (unsigned long long)less / MIB);
@@ -185,7 +179,7 @@ static void limit_falls_and_rises(void **state) {
     }
     set_limit((uint64_t)4096 * MIB);
     decode(&r, s, &n);
-    assert_true(memory_of(&r).cache > cache);
+    assert_true(run_memory(&r).cache > cache);
     pi_session_destroy(s);
     run_close(&r);
 }

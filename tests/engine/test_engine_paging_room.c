@@ -80,20 +80,14 @@ static run_model open_model(uint64_t budget) {
     return run_open(MODEL_PATH, &o);
 }
 
-static pi_memory memory_of(const run_model *r) {
-    pi_memory n;
-    pi_context_get_memory(r->context, &n);
-    return n;
-}
-
 /* A budget with which not all weights stay in memory, and the cache is not the smallest one. */
 static void open_pair(pair *p) {
     atomic_store(&room, UINT64_MAX);
     run_model r = open_model(1024 * (uint64_t)MIB);
-    pi_memory all = memory_of(&r);
+    pi_memory all = run_memory(&r);
     run_close(&r);
     r = open_model(all.needed);
-    uint64_t cached = memory_of(&r).cached;
+    uint64_t cached = run_memory(&r).cached;
     run_close(&r);
     p->mapped = open_model(PI_RAM_MAPPED);
     p->paged = open_model(all.buffers + all.always + all.pinned + all.ring + all.cache -
@@ -153,31 +147,31 @@ static void memory_falls_and_rises(const char *shape) {
     n_messages = 0;
     log_set_sink(count_message, NULL, LOG_LEVEL_WARN);
     feed_with_room(&p, 1024 * (uint64_t)MIB);
-    uint64_t all = memory_of(&p.paged).cache, before = resident();
+    uint64_t all = run_memory(&p.paged).cache, before = resident();
     assert_int_equal(n_messages, 0);
 
     /* 16 MiB should be free; below that the cache returns memory until 32 MiB are free */
     feed_with_room(&p, 32 * MIB - (uint64_t)MIB * 2);
-    assert_int_equal(memory_of(&p.paged).cache, all);
+    assert_int_equal(run_memory(&p.paged).cache, all);
     feed_with_room(&p, 16 * MIB - 1);
-    uint64_t less = memory_of(&p.paged).cache;
+    uint64_t less = run_memory(&p.paged).cache;
     assert_true(less < all);
 
     feed_with_room(&p, 0);
-    uint64_t least = memory_of(&p.paged).cache;
+    uint64_t least = run_memory(&p.paged).cache;
     assert_true(least > 0 && least <= less && all - least > MIB / 8);
     bool measurable = all - least > MIB && !SHADOWED; /* views of shared memory count as well */
     assert_true(!measurable || before > resident() + (all - least) / 2);
     feed_with_room(&p, 0);
-    assert_int_equal(memory_of(&p.paged).cache, least);
+    assert_int_equal(run_memory(&p.paged).cache, least);
     assert_int_equal(n_messages, 1);
 
     feed_with_room(&p, 40 * MIB); /* enough, but not enough for a larger cache */
-    assert_int_equal(memory_of(&p.paged).cache, least);
+    assert_int_equal(run_memory(&p.paged).cache, least);
     feed_with_room(&p, 32 * MIB + (uint64_t)MIB * 36);
-    assert_true(memory_of(&p.paged).cache > least);
+    assert_true(run_memory(&p.paged).cache > least);
     feed_with_room(&p, 1024 * (uint64_t)MIB);
-    assert_int_equal(memory_of(&p.paged).cache, all);
+    assert_int_equal(run_memory(&p.paged).cache, all);
     log_set_sink(NULL, NULL, LOG_LEVEL_WARN);
     close_pair(&p);
 }

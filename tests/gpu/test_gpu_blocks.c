@@ -312,8 +312,8 @@ static void attend(const attention_case *t, int pos, const bool *chosen, const f
     for (int i = 0; i < t->v_dim; i++) out[i] /= sum;
 }
 
-/* Chooses blocks of a column at random and writes what find_blocks leaves: scores of which some are
- * left out, and lists. */
+/* Chooses blocks of a column at random and writes the results of find_blocks: lists, and scores
+ * that leave the other blocks out. */
 static void choose(const attention_case *t, const session *s, int c, bool chosen[][N_CTX]) {
     const int pos = s->cols[c].pos, n = pos / t->size + 1;
     for (int h = 0; h < s->sparse.n_heads; h++) {

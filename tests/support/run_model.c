@@ -42,6 +42,12 @@ void run_close(run_model *r) {
     *r = (run_model){0};
 }
 
+pi_memory run_memory(const run_model *r) {
+    pi_memory n;
+    pi_context_get_memory(r->context, &n);
+    return n;
+}
+
 pi_session *run_session(const run_model *r, int n_ctx) {
     pi_session *s;
     pi_error err;

@@ -16,6 +16,7 @@ pi_context_options run_exact_options(void);
 
 run_model run_open(const char *path, const pi_context_options *options);
 void run_close(run_model *r);
+pi_memory run_memory(const run_model *r);
 pi_session *run_session(const run_model *r, int n_ctx);
 
 /* Feeds the tokens `piece` at a time (0: all at once) and stores the logits of all tokens,

@@ -1,5 +1,5 @@
-// head.glsl: a head in shared memory: norms, RoPE, Hadamard matrices. Every function but
-// rotate_pair ends with a barrier, and all threads of the workgroup call it.
+// head.glsl: a head in shared memory: norms, RoPE, Hadamard matrices. Every function ends with a
+// barrier, and all threads of the workgroup call it.
 
 shared float head[576];
 
@@ -21,19 +21,16 @@ void norm_head(int at, uint64_t w, int n, bool centred, float eps) {
     barrier();
 }
 
-// Rotates pair i of n_rot elements by (cos, sin). No barrier.
-void rotate_pair(int at, int i, int n_rot, bool neox, vec2 cs) {
-    int even = at + (neox ? i : 2 * i), odd = at + (neox ? i + n_rot / 2 : 2 * i + 1);
-    float x = head[even], y = head[odd];
-    head[even] = x * cs.x - y * cs.y;
-    head[odd] = x * cs.y + y * cs.x;
-}
-
 // cs: of the column.
 void rotate_head(int at, uint64_t cs, int n_rot, bool neox) {
-    for (int i = THREAD; i < n_rot / 2; i += THREADS)
-        rotate_pair(at, i, n_rot, neox,
-                    vec2(load_float(at4(cs, 2 * i)), load_float(at4(cs, 2 * i + 1))));
+    int half_rot = n_rot / 2;
+    for (int i = THREAD; i < half_rot; i += THREADS) {
+        int even = at + (neox ? i : 2 * i), odd = at + (neox ? i + half_rot : 2 * i + 1);
+        float c = load_float(at4(cs, 2 * i)), s = load_float(at4(cs, 2 * i + 1));
+        float x = head[even], y = head[odd];
+        head[even] = x * c - y * s;
+        head[odd] = x * s + y * c;
+    }
     barrier();
 }
 
