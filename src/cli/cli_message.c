@@ -130,7 +130,8 @@ void cli_log_start(const cli_options *o) {
     if (o->quiet) return;
     terminal_progress_begin(&bar, false);
     log_set_sink(print_log_line, &bar, o->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN);
-    log_set_progress(show_progress, &bar);
+    /* under mpirun standard error is a pipe: progress in lines */
+    if (bar.is_terminal || options_launched_by_mpi()) log_set_progress(show_progress, &bar);
 }
 
 int cli_output_failed(int errno_value) {

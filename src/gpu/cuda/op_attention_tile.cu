@@ -797,35 +797,36 @@ template <class B> static __device__ __forceinline__ void run_block(const gpu_at
     load_queries<B>(a, t, shared, s);
     const gpu_column *cols = a.cols + t.first_col;
     const bool sparse = B::latent && a.sparse.size > 0; /* columns have separate lists */
-    const bool compressed = B::latent && a.ratio > 0;
-    bool keys = compressed;                /* first the compressed keys, then the window */
-    for (int c0 = 0, c1; c0 < t.n_cols;) { /* columns of one session */
-        tile_rows rows = {keys ? a.compressed : a.kv.k_offset, nullptr, UINT32_MAX, 0};
-        for (c1 = c0; c1 < t.n_cols && cols[c1].kv == cols[c0].kv && (c1 == c0 || !sparse); c1++) {
-            const uint32_t pos = (uint32_t)cols[c1].pos, first = attn_first_seen(a, pos);
-            rows.begin = first < rows.begin ? first : rows.begin;
-            rows.end = pos + 1 > rows.end ? pos + 1 : rows.end;
+    const int compressed = B::latent && a.ratio > 0;
+    for (int keys = compressed; keys >= 0; keys--) {   /* the compressed keys, then the window */
+        for (int c0 = 0, c1; c0 < t.n_cols; c0 = c1) { /* columns of one session */
+            tile_rows rows = {keys ? a.compressed : a.kv.k_offset, nullptr,
+                              attn_first_seen(a, (uint32_t)cols[c0].pos), 0};
+            for (c1 = c0; c1 < t.n_cols && cols[c1].kv == cols[c0].kv && (c1 == c0 || !sparse);
+                 c1++) {
+                const uint32_t pos = (uint32_t)cols[c1].pos, first = attn_first_seen(a, pos);
+                rows.begin = first < rows.begin ? first : rows.begin;
+                rows.end = pos + 1 > rows.end ? pos + 1 : rows.end;
+            }
+            if (keys) rows.begin = 0, rows.end /= (uint32_t)a.ratio;
+            if (sparse && keys == compressed && !attn_sees_all(a.sparse, cols[c0].pos)) {
+                rows.list = attn_list_of(a.sparse, cols[c0]);
+                rows.begin = 0, rows.end = (uint32_t)a.sparse.top;
+            }
+            for (int r = (int)threadIdx.x; r < B::rows; r += B::threads) {
+                const int column = r / t.heads;
+                const bool sees = column >= c0 && column < c1, all = keys || rows.list;
+                const int32_t pos = sees ? cols[column].pos : -1;
+                shared.first[r] = sees && !all ? (int32_t)attn_first_seen(a, (uint32_t)pos) : 0;
+                shared.last[r] = !sees       ? -1
+                                 : rows.list ? a.sparse.top - 1
+                                 : keys      ? (pos + 1) / a.ratio - 1
+                                             : pos;
+                if (B::slopes && a.slopes) shared.slope[r] = a.slopes[t.first_head + r % t.heads];
+            }
+            attend<B>(a, t, cols[c0], rows, shared, s);
+            gpu_sync();
         }
-        if (keys) rows.begin = 0, rows.end /= (uint32_t)a.ratio;
-        if (sparse && keys == compressed && !attn_sees_all(a.sparse, cols[c0].pos)) {
-            rows.list = attn_list_of(a.sparse, cols[c0]);
-            rows.begin = 0, rows.end = (uint32_t)a.sparse.top;
-        }
-        for (int r = (int)threadIdx.x; r < B::rows; r += B::threads) {
-            const int column = r / t.heads;
-            const bool sees = column >= c0 && column < c1, all = keys || rows.list;
-            const int32_t pos = sees ? cols[column].pos : -1;
-            shared.first[r] = sees && !all ? (int32_t)attn_first_seen(a, (uint32_t)pos) : 0;
-            shared.last[r] = !sees       ? -1
-                             : rows.list ? a.sparse.top - 1
-                             : keys      ? (pos + 1) / a.ratio - 1
-                                         : pos;
-            if (B::slopes && a.slopes) shared.slope[r] = a.slopes[t.first_head + r % t.heads];
-        }
-        attend<B>(a, t, cols[c0], rows, shared, s);
-        gpu_sync();
-        if (!keys) c0 = c1;
-        keys = compressed && !keys;
     }
     store<B>(a, t, s);
 }

@@ -281,8 +281,10 @@ static __global__ void GPU_BOUNDS(THREADS, (attend_blocks<K, V>::n))
             add_value(t, score, x);
         }
     }
-    shared.m[gpu_warp()] = t.m;
-    shared.l[gpu_warp()] = t.l;
+    if (gpu_lane() == 0) {
+        shared.m[gpu_warp()] = t.m;
+        shared.l[gpu_warp()] = t.l;
+    }
     GPU_UNROLL
     for (int d = 0; d < 8; d++) shared.acc[gpu_warp()][8 * gpu_lane() + d] = t.acc[d];
     gpu_sync();
