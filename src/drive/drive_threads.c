@@ -11,6 +11,7 @@ typedef struct drive_thread {
     os_thread thread;
     drive_lane *lane;
     os_reader *reader;
+    uint8_t *dropped; /* [DRIVE_MAX_GAP] this thread's instead of the drive's */
 } drive_thread;
 
 struct drive_threads {
@@ -29,6 +30,8 @@ static void serve(void *arg) {
             os_condition_wait(&l->work, &l->lock);
             continue;
         }
+        for (size_t i = 0; i < p.n_parts; i++)
+            if (p.parts[i].to == l->d->dropped) p.parts[i].to = t->dropped;
         for (bool done = false; !done;) {
             os_mutex_unlock(&l->lock);
             size_t got;
@@ -42,17 +45,22 @@ static void serve(void *arg) {
     os_mutex_unlock(&l->lock);
 }
 
+static void free_thread(drive_thread *t) {
+    if (t->reader) os_reader_destroy(t->reader);
+    mem_unmap(t->dropped, DRIVE_MAX_GAP);
+}
+
 bool drive_threads_create(drive *d) {
     drive_threads *t = d->threads = mem_calloc(1, sizeof *t);
     int problem = t ? 0 : ENOMEM;
     while (!problem && t->n < N_THREADS) {
         drive_thread *one = &t->thread[t->n];
         one->lane = &d->lanes[0];
-        problem = os_reader_create(d->file, d->dropped, &one->reader);
-        if (problem) break;
-        problem = os_thread_start(&one->thread, serve, one);
+        one->dropped = mem_map(DRIVE_MAX_GAP);
+        problem = one->dropped ? os_reader_create(d->file, one->dropped, &one->reader) : ENOMEM;
+        if (!problem) problem = os_thread_start(&one->thread, serve, one);
         if (problem)
-            os_reader_destroy(one->reader);
+            free_thread(one);
         else
             t->n++;
     }
@@ -72,7 +80,7 @@ void drive_threads_destroy(drive *d) {
     os_mutex_unlock(&l->lock);
     for (int i = 0; i < t->n; i++) {
         os_thread_join(&t->thread[i].thread);
-        os_reader_destroy(t->thread[i].reader);
+        free_thread(&t->thread[i]);
     }
     mem_free(t);
     d->threads = NULL;
