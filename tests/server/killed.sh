@@ -18,6 +18,7 @@ fail() {
 }
 
 start() {
+    : >address # the last server's, which the loop would find
     "$program" serve --port 0 -np 1 -c 2048 -t 1 --temp 0 --deterministic --cache-ram 0 \
         --cache-disk cache >address 2>messages &
     server=$!
@@ -26,6 +27,7 @@ start() {
         kill -0 $server || fail "the server does not start"
         sleep 0.05
     done
+    grep -q listening address || fail "the server does not listen"
     port=$(sed -n 's/^listening on .*:\([0-9]*\)$/\1/p' address)
 }
 # Conversation $1: more than 300 tokens. Prints the answer and the number of cached tokens.
