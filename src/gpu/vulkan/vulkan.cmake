@@ -46,7 +46,7 @@ foreach(kernel IN LISTS kernels)
     string(REGEX REPLACE "^ K\\(|,.*" "" name "${kernel}")
     set(source ${CMAKE_CURRENT_SOURCE_DIR}/vulkan/shaders/${name}.comp)
     add_custom_command(OUTPUT ${folder}/${name}.spv DEPENDS ${source} ${includes}
-        COMMAND ${PI_GLSLC} --target-env=vulkan1.2 -O -Werror -o ${folder}/${name}.spv ${source}
+        COMMAND ${PI_GLSLC} --target-env=vulkan1.2 -Werror -o ${folder}/${name}.spv ${source}
         COMMENT "Building shader ${name}" VERBATIM)
     list(APPEND images ${folder}/${name}.spv)
     string(APPEND declared "EMBED(${name}, \"${folder}/${name}.spv\")\n")
@@ -54,7 +54,7 @@ foreach(kernel IN LISTS kernels)
     file(READ ${source} text)
     if(text MATCHES "(dot|tile)\\.glsl") # also for devices with integer dot products
         add_custom_command(OUTPUT ${folder}/${name}_dot.spv DEPENDS ${source} ${includes}
-            COMMAND ${PI_GLSLC} --target-env=vulkan1.2 -O -Werror -DINT_DOT
+            COMMAND ${PI_GLSLC} --target-env=vulkan1.2 -Werror -DINT_DOT
                 -o ${folder}/${name}_dot.spv ${source}
             COMMENT "Building shader ${name} with integer dot products" VERBATIM)
         list(APPEND images ${folder}/${name}_dot.spv)
