@@ -10,6 +10,7 @@
 # process (default: -t RANKS, at most the cores). MPI: options of all ranks (default: -t 1). ROUNDS: default
 # 3; the table has medians. LLAMA: folder of llama.cpp's programs. Its client computes the first
 # layers, rpc-server in the other networks the rest; llama-batched-bench measures several sequences.
+# RESULTS: a file that collects the results of several calls; the table then has all of them.
 set -eu
 cd "$(dirname "$0")/.."
 model=$(realpath "$1")
@@ -89,11 +90,15 @@ exec ip netns exec pi$id-\${host##*.} sh -c "\$*"
 AGENT
 chmod +x "$work/agent"
 
+# Appends lines to the results.
+keep() {
+    tee -a "$work/all" ${RESULTS:+"$RESULTS"} >/dev/null
+}
 # Lines "ranks|ms|Gbit/s|program|test|sequences|tokens/s" from the columns test, parallel, tps of bench's CSV.
 note() { # program
     awk -F, -v OFS='|' -v key="$ranks|$ms|$gbit|$1" '{ gsub("\"", "") }
         NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
-        { print key, $at["test"], $at["parallel"], $at["tps"] }' >>"$work/all"
+        { print key, $at["test"], $at["parallel"], $at["tps"] }' | keep
 }
 staged() {
     # shellcheck disable=SC2086
@@ -137,7 +142,7 @@ compare() {
     awk -F'|' -v r="$ranks" '$1 == r && $4 ~ /ranks/ { print $5, $6 }' "$work/all" | sort -u >"$work/tests"
     while read -r test sequences; do
         tps=$(remote "$test" "$sequences" 2>"$work/llama.err" </dev/null)
-        [ -z "$tps" ] || echo "$ranks|$ms|$gbit|llama.cpp RPC|$test|$sequences|$tps" >>"$work/all"
+        [ -z "$tps" ] || echo "$ranks|$ms|$gbit|llama.cpp RPC|$test|$sequences|$tps" | keep
     done <"$work/tests"
     stop_servers
 }
@@ -159,7 +164,7 @@ for ranks in ${RANKS:-2}; do
 done
 
 # Medians; a row per network and program, a column per test.
-sort -t'|' -k1,6 -k7n "$work/all" | awk -F'|' '
+sort -t'|' -k1,6 -k7n "${RESULTS:-$work/all}" | awk -F'|' '
     { key = $1 FS $2 FS $3 FS $4; test = $5 ($6 > 1 ? " x" $6 : ""); n[key, test]++; v[key, test, n[key, test]] = $7
       if (!(key in rows)) { rows[key] = ++n_rows; row[n_rows] = key }
       if (!(test in tests)) { tests[test] = ++n_tests; name[n_tests] = test } }

@@ -56,6 +56,7 @@ struct('pi_cluster_options', {
     settings: 'const char *',
     split: 'float[64]',
     n_split: 'int32_t',
+    measure_prefill: 'bool',
     lost: 'pi_cluster_options_lost *',
     give_up: 'pi_cluster_options_give_up *',
     user: 'void *',
@@ -66,6 +67,8 @@ struct('pi_rank', {
     end_layer: 'int32_t',
     weight_bytes: 'uint64_t',
     predicted_seconds: 'double',
+    predicted_prefill_seconds: 'double',
+    predicted_tokens: 'int32_t',
     computing: 'double',
     waiting: 'double',
     sending: 'double',
@@ -752,6 +755,8 @@ export const functions = {
         'void pi_cluster_close(pi_cluster * cluster)',
     pi_cluster_fail:
         'void pi_cluster_fail(pi_cluster * cluster)',
+    pi_cluster_abort:
+        'void pi_cluster_abort(pi_cluster * cluster, const char * why)',
     pi_cluster_rank:
         'int32_t pi_cluster_rank(const pi_cluster * cluster)',
     pi_cluster_size:

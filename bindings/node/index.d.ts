@@ -169,6 +169,7 @@ export interface ClusterOptions {
     settings?: Text | null;
     split?: Numbers;
     n_split?: number;
+    measure_prefill?: boolean;
     lost?: (...args: any[]) => void;
     give_up?: (...args: any[]) => void;
 }
@@ -179,6 +180,8 @@ export interface Rank {
     end_layer: number;
     weight_bytes: Integer;
     predicted_seconds: number;
+    predicted_prefill_seconds: number;
+    predicted_tokens: number;
     computing: number;
     waiting: number;
     sending: number;
@@ -937,6 +940,7 @@ export class Generation extends Native {
 export class Cluster extends Native {
     static open(options?: Omit<ClusterOptions, 'lost' | 'give_up'>): Promise<Cluster>;
     fail(): void;
+    abort(why: string): void;
     rank(): number;
     size(): number;
     receive(folder?: string | null, options?: ModelOptions): Promise<Model | null>;

@@ -746,6 +746,11 @@ export class Cluster extends Native {
         get('pi_cluster_fail', this);
     }
 
+    /* Ends all processes at once: this rank cannot go on. The others report why. */
+    abort(why) {
+        get('pi_cluster_abort', this, why);
+    }
+
     rank() {
         return get('pi_cluster_rank', this);
     }

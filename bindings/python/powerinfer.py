@@ -422,13 +422,15 @@ pi_cluster_options_give_up = CFUNCTYPE(None, c_void_p, c_char_p)
 
 class pi_cluster_options(_Struct):
     _fields_ = [("timeout", c_double), ("settings", c_char_p), ("split", c_float * 64),
-                ("n_split", c_int32), ("lost", pi_cluster_options_lost),
-                ("give_up", pi_cluster_options_give_up), ("user", c_void_p)]
+                ("n_split", c_int32), ("measure_prefill", c_bool),
+                ("lost", pi_cluster_options_lost), ("give_up", pi_cluster_options_give_up),
+                ("user", c_void_p)]
 
 
 class pi_rank(_Struct):
     _fields_ = [("host", c_char_p), ("first_layer", c_int32), ("end_layer", c_int32),
                 ("weight_bytes", c_uint64), ("predicted_seconds", c_double),
+                ("predicted_prefill_seconds", c_double), ("predicted_tokens", c_int32),
                 ("computing", c_double), ("waiting", c_double), ("sending", c_double),
                 ("sent_bytes", c_uint64), ("ubatches", c_uint64)]
 
@@ -846,6 +848,7 @@ class ClusterOptions(TypedDict, total=False):
     settings: "Text"
     split: "Sequence[float]"
     n_split: "int"
+    measure_prefill: "bool"
     lost: "Callable[..., Any]"
     give_up: "Callable[..., Any]"
 
@@ -857,6 +860,8 @@ class Rank:
     end_layer: "int"
     weight_bytes: "int"
     predicted_seconds: "float"
+    predicted_prefill_seconds: "float"
+    predicted_tokens: "int"
     computing: "float"
     waiting: "float"
     sending: "float"
@@ -1581,6 +1586,7 @@ pi_cluster_open = _declare("pi_cluster_open", c_int, POINTER(pi_cluster_options)
     POINTER(POINTER(pi_cluster)), POINTER(pi_error))
 pi_cluster_close = _declare("pi_cluster_close", None, POINTER(pi_cluster))
 pi_cluster_fail = _declare("pi_cluster_fail", None, POINTER(pi_cluster))
+pi_cluster_abort = _declare("pi_cluster_abort", None, POINTER(pi_cluster), c_char_p)
 pi_cluster_rank = _declare("pi_cluster_rank", c_int32, POINTER(pi_cluster))
 pi_cluster_size = _declare("pi_cluster_size", c_int32, POINTER(pi_cluster))
 pi_cluster_receive = _declare("pi_cluster_receive", c_int, POINTER(pi_cluster), c_char_p,
@@ -2488,6 +2494,10 @@ class Cluster(_Object):
     def fail(self) -> None:
         """Closing the cluster ends all processes: this rank cannot go on."""
         _get(pi_cluster_fail, self)
+
+    def abort(self, why: "Text") -> None:
+        """Ends all processes at once: this rank cannot go on. The others report why."""
+        _get(pi_cluster_abort, self, _bytes(why))
 
     def rank(self) -> int:
         return _get(pi_cluster_rank, self)

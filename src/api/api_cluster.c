@@ -67,6 +67,9 @@ int32_t pi_cluster_size(const pi_cluster *c) {
 void pi_cluster_fail(pi_cluster *c) {
     cluster_fail(c->ranks);
 }
+void pi_cluster_abort(pi_cluster *c, const char *why) {
+    cluster_abort(c->ranks, why);
+}
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
@@ -87,6 +90,7 @@ typedef struct work_start {
     bool few_only, set_threshold;
     float max_loss, threshold;
     uint64_t cache_bytes;
+    bool measure_prefill; /* of MEASURE */
 } work_start;
 
 typedef struct work_layers {
@@ -275,7 +279,7 @@ static pi_status compare(const work_start *own, const work_start *first, pi_erro
  * around its share of equal ones. */
 static void choose_measured(const pi_model *m, int rank, int n_ranks, int *first, int *end) {
     const int n = m->weights->hp.n_layer;
-    const uint64_t enough = 2 * cpu_last_cache();
+    const uint64_t enough = 4 * cpu_last_cache();
     *first = rank == 0 ? 0 : m->received ? n * rank / n_ranks : n - 1;
     *end = *first + 1;
     while (*end - *first < n && place_layer_bytes(m->weights, *first, *end, true) < enough) {
@@ -286,51 +290,114 @@ static void choose_measured(const pi_model *m, int rank, int n_ranks, int *first
     }
 }
 
-/* Runs decode steps of layers [first, end), and with has_head of the output head. */
-static pi_status time_rank(const model *m, const engine_options *o, int first, int end,
-                           bool has_head, place_rank *out, pi_error *err) {
-    enum { ROUNDS = 9, WARM_UP = 2 };
-    double layers[ROUNDS + WARM_UP], heads[ROUNDS + WARM_UP];
-    engine_options options = *o;
-    engine_context *c = NULL;
+/* Tokens of the ubatch by which prefill is predicted. */
+static int prefill_tokens(const engine_options *o) {
+    return o->n_batch < ENGINE_TIMED_TOKENS ? o->n_batch : ENGINE_TIMED_TOKENS;
+}
+
+/* The median time of the context's layers, or of the head, for n_tokens. At first new threads share
+ * cores and weights are read from the file: these rounds do not count. */
+static pi_status time_rounds(engine_context *c, int n_tokens, bool head, double *median,
+                             pi_error *err) {
+    enum { LEAST = 3, MOST = 100 };
+    const double warm_up = 0.05, measured = 0.2;
+    double seconds[MOST], elapsed = 0;
     pi_session *s = NULL;
-    options.plan.first_layer = first;
-    options.plan.end_layer = end;
-    options.ram_budget = 0;
-    pi_status status = engine_context_create(m, &options, &c, err);
-    if (status == PI_OK) status = engine_session_create(c, 1, &s, err);
-    for (int i = 0; i < ROUNDS + WARM_UP && status == PI_OK; i++)
-        status = engine_time_stage(c, s, false, &layers[i], err);
-    for (int i = 0; i < ROUNDS + WARM_UP && status == PI_OK && has_head; i++)
-        status = engine_time_stage(c, s, true, &heads[i], err);
-    if (status == PI_OK) {
-        out->seconds_per_byte = median_of(layers + WARM_UP, ROUNDS) /
-                                (double)place_layer_bytes(m, first, end, true);
-        if (has_head) out->head_seconds = median_of(heads + WARM_UP, ROUNDS);
+    int n = 0;
+    pi_status status = engine_session_create(c, n_tokens, &s, err);
+    while (status == PI_OK && n < MOST && (n < LEAST || elapsed < warm_up + measured)) {
+        const bool counts = elapsed >= warm_up;
+        status = engine_time_stage(c, s, n_tokens, head, &seconds[n], err);
+        elapsed += seconds[n];
+        n += counts;
     }
+    if (status == PI_OK) *median = median_of(seconds, n);
     engine_session_destroy(s);
-    engine_context_destroy(c);
     return status;
 }
 
-/* What this rank can do. Ranks on one machine share its memory. */
-static pi_status measure(const cluster *ranks, const pi_model *m, const engine_options *o,
-                         place_rank *out, pi_error *err) {
+/* Bytes of weights that fit on the context's GPUs together with their caches; 0: it has none. */
+static uint64_t gpu_room(const pi_context *c) {
+    double n = 0;
+    for (int i = 0; i < c->gpus.n; i++) {
+        const api_gpu *g = &c->gpu[i];
+        const double weights = (double)g->bytes.weights, budget = (double)c->gpus.gpu[i].budget;
+        const double fixed = (double)(c->gpus.gpu[i].runtime + g->bytes.scratch + g->programs);
+        if (budget > fixed && weights > 0)
+            n += (budget - fixed) * weights / (weights + (double)g->kv);
+    }
+    return (uint64_t)n;
+}
+
+/* What is timed together: layers [first, end), and the output head. */
+typedef struct timed_part {
+    int first, end, n_tokens;
+    bool head;
+} timed_part;
+
+typedef struct timed_rate {
+    double seconds_per_byte, head_seconds;
+    uint64_t gpu_room; /* of GPUs that computed the layers; 0: none */
+} timed_rate;
+
+static pi_status time_part(const pi_context *c, const pi_context_options *o, const timed_part *p,
+                           timed_rate *out, pi_error *err) {
+    pi_context part = {.model = c->model, .options = c->options};
+    double seconds = 0;
+    *out = (timed_rate){0};
+    part.options.ram_budget = 0;
+    part.options.plan.first_layer = p->first;
+    part.options.plan.end_layer = p->end;
+    pi_status status = api_place(&part, o, err);
+    if (status == PI_OK) status = time_rounds(part.engine, p->n_tokens, false, &seconds, err);
+    if (status == PI_OK && p->head)
+        status = time_rounds(part.engine, p->n_tokens, true, &out->head_seconds, err);
+    out->seconds_per_byte = seconds /
+                            (double)place_layer_bytes(c->model->weights, p->first, p->end, true);
+    out->gpu_room = gpu_room(&part);
+    api_close(&part);
+    api_close_weights(&part);
+    return status;
+}
+
+/* What this rank can do. Ranks on one machine share its memory. Layers that do not fit on the GPUs
+ * run on the CPU, so both are measured. Prefill depends little on the caches: one layer is enough.
+ */
+static pi_status measure(const cluster *ranks, const pi_context *c, const pi_context_options *o,
+                         bool prefill, place_rank *out, pi_error *err) {
     const int own = cluster_rank(ranks), n = cluster_ranks(ranks);
-    int n_here = 0, first, end;
+    const pi_model *m = c->model;
+    pi_context_options options = *o;
+    timed_part part = {.n_tokens = 1, .head = own == 0};
+    timed_rate rate;
+    int n_here = 0;
     for (int i = 0; i < n; i++)
         n_here += strcmp(cluster_host(ranks, i), cluster_host(ranks, own)) == 0;
     uint64_t room = memory_room();
     *out = (place_rank){.memory = room == UINT64_MAX ? room : room / 12 * 11 / (uint64_t)n_here};
     if (m->received && api_received_in_memory(m->received) && room != UINT64_MAX)
         out->memory += api_received_bytes(m->received);
-    if (o->ram_budget > 0 && o->ram_budget < out->memory) out->memory = o->ram_budget;
-    choose_measured(m, own, n, &first, &end);
-    if (!m->received) return time_rank(m->weights, o, first, end, own == 0, out, err);
-    model *part = NULL; /* with what is computed from the layers when a model is opened */
-    pi_status status = model_open_part(m->weights, NULL, 0, first, end, &part, err);
-    if (status == PI_OK) status = time_rank(part, o, first, end, false, out, err);
-    model_close(part);
+    if (c->options.ram_budget > 0 && c->options.ram_budget < out->memory)
+        out->memory = c->options.ram_budget;
+    options.ram_budget = PI_RAM_MAPPED;
+    choose_measured(m, own, n, &part.first, &part.end);
+    pi_status status = time_part(c, &options, &part, &rate, err);
+    out->seconds_per_byte = rate.seconds_per_byte;
+    out->head_seconds = rate.head_seconds;
+    part.head = false;
+    if (status == PI_OK && rate.gpu_room > 0) {
+        out->gpu_seconds_per_byte = rate.seconds_per_byte;
+        out->gpu_memory = rate.gpu_room;
+        options.device = PI_DEVICE_CPU;
+        status = time_part(c, &options, &part, &rate, err);
+        out->seconds_per_byte = rate.seconds_per_byte;
+        options.device = o->device;
+    }
+    if (status != PI_OK || !prefill) return status;
+    part.end = part.first + 1;
+    part.n_tokens = prefill_tokens(&c->options);
+    status = time_part(c, &options, &part, &rate, err);
+    out->prefill_per_byte = rate.seconds_per_byte;
     return status;
 }
 
@@ -338,9 +405,10 @@ static pi_status measure(const cluster *ranks, const pi_model *m, const engine_o
 
 /* Machines measure at the same time, but ranks of one machine one after the other: a token uses one
  * rank at a time. answers: [ranks], to START; then their `measured` is filled in. */
-static pi_status measure_all(pi_context *c, pi_cluster *group, work_answer *answers,
-                             pi_error *err) {
-    const work_start ask = {.op = WORK_MEASURE};
+static pi_status measure_all(const pi_context *c, const pi_context_options *o, pi_cluster *group,
+                             work_answer *answers, pi_error *err) {
+    const bool prefill = group->options.measure_prefill;
+    const work_start ask = {.op = WORK_MEASURE, .measure_prefill = prefill};
     const int n = cluster_ranks(group->ranks);
     int turn[CLUSTER_MAX_RANKS] = {0}, n_turns = 0;
     for (int i = 0; i < n; i++) {
@@ -358,14 +426,15 @@ static pi_status measure_all(pi_context *c, pi_cluster *group, work_answer *answ
                                               err);
         }
         if (k == 0 && status == PI_OK)
-            status = measure(group->ranks, c->model, &c->options, &answers[0].measured, err);
+            status = measure(group->ranks, c, o, prefill, &answers[0].measured, err);
         for (int i = 1; i < n && status == PI_OK; i++)
             if (turn[i] == k) status = api_cluster_hear(group->ranks, i, &answers[i], err);
     }
     return status;
 }
 
-static pi_status divide(pi_context *c, pi_cluster *group, work_answer *answers, pi_error *err) {
+static pi_status divide(pi_context *c, const pi_context_options *o, pi_cluster *group,
+                        work_answer *answers, pi_error *err) {
     const model *m = c->model->weights;
     const int n = cluster_ranks(group->ranks);
     place_rank measured[CLUSTER_MAX_RANKS];
@@ -373,13 +442,15 @@ static pi_status divide(pi_context *c, pi_cluster *group, work_answer *answers, 
         place_ranks_split(m->hp.n_layer, group->options.split, n, c->stages.end);
         return PI_OK;
     }
-    pi_status status = measure_all(c, group, answers, err);
+    pi_status status = measure_all(c, o, group, answers, err);
     if (status != PI_OK) return status;
     for (int i = 0; i < n; i++) measured[i] = answers[i].measured;
     place_ranks_solve(m, measured, n, c->stages.end);
-    for (int i = 0; i < n; i++)
-        c->predicted[i] = place_rank_seconds(m, &measured[i], i > 0 ? c->stages.end[i - 1] : 0,
-                                             c->stages.end[i]);
+    for (int i = 0; i < n; i++) {
+        const int first = i > 0 ? c->stages.end[i - 1] : 0, end = c->stages.end[i];
+        c->predicted[i] = place_rank_seconds(m, &measured[i], first, end);
+        c->predicted_prefill[i] = place_rank_prefill(m, &measured[i], first, end);
+    }
     return PI_OK;
 }
 
@@ -403,7 +474,8 @@ static pi_status send_heads(pi_context *c, pi_cluster *group, work_answer *answe
     return status;
 }
 
-static pi_status begin(pi_context *c, pi_cluster *group, pi_error *err) {
+static pi_status begin(pi_context *c, const pi_context_options *o, pi_error *err) {
+    pi_cluster *group = o->cluster;
     const model *m = c->model->weights;
     const int n = cluster_ranks(group->ranks);
     work_answer answers[CLUSTER_MAX_RANKS];
@@ -422,7 +494,7 @@ static pi_status begin(pi_context *c, pi_cluster *group, pi_error *err) {
     pi_status status = tell(group->ranks, &start, sizeof start, err);
     if (status == PI_OK) status = hear(group->ranks, answers, err);
     if (status == PI_OK) status = send_heads(c, group, answers, err);
-    if (status == PI_OK) status = divide(c, group, answers, err);
+    if (status == PI_OK) status = divide(c, o, group, answers, err);
     if (status != PI_OK) return status;
     for (int i = 0; i < n; i++) layers.end[i] = c->stages.end[i];
     set_layers(c, group);
@@ -435,10 +507,10 @@ static pi_status begin(pi_context *c, pi_cluster *group, pi_error *err) {
 }
 
 /* After an error the other ranks are at an unknown point: the cluster ends. */
-pi_status api_cluster_begin(pi_context *c, pi_cluster *group, pi_error *err) {
-    pi_status status = begin(c, group, err);
-    c->cluster = group;
-    if (status != PI_OK) cluster_fail(group->ranks);
+pi_status api_cluster_begin(pi_context *c, const pi_context_options *o, pi_error *err) {
+    pi_status status = begin(c, o, err);
+    c->cluster = o->cluster;
+    if (status != PI_OK) cluster_fail(o->cluster->ranks);
     return status;
 }
 
@@ -496,10 +568,14 @@ static pi_status obey(pi_cluster *group, const pi_model *opened, const pi_contex
     pi_status status = answer(group->ranks, result, &why, &content, err);
     if (status == PI_OK) status = next_command(group->ranks, b, &op, err);
     if (status == PI_OK && op == WORK_MEASURE) {
+        work_start ask;
+        if (b->n != sizeof ask)
+            return error_set(err, PI_ERR_FORMAT, "a command of rank 0 has a wrong size");
+        memcpy(&ask, b->data, sizeof ask);
         if (opened->received && api_file_receive_layers(group->ranks, opened, content.first,
                                                         content.end, &why) != PI_OK)
             return refuse(group->ranks, &why, err);
-        result = measure(group->ranks, opened, &c.options, &content.measured, &why);
+        result = measure(group->ranks, &c, o, ask.measure_prefill, &content.measured, &why);
         status = answer(group->ranks, result, &why, &content, err);
         if (status == PI_OK) status = next_command(group->ranks, b, &op, err);
     }
@@ -589,6 +665,8 @@ pi_status pi_context_get_ranks(pi_context *c, pi_rank *out, pi_error *err) {
                            .weight_bytes = place_layer_bytes(m, first, end, false) +
                                            (i == 0 ? place_global_bytes(m, false) : 0),
                            .predicted_seconds = c->predicted[i],
+                           .predicted_prefill_seconds = c->predicted_prefill[i],
+                           .predicted_tokens = prefill_tokens(&c->options),
                            .computing = usage[i].computing,
                            .waiting = usage[i].waiting,
                            .sending = usage[i].sending,

@@ -18,9 +18,9 @@ struct pi_cluster {
     cluster_buffer start; /* other ranks: the command that pi_cluster_receive took; n 0: none */
 };
 
-/* On rank 0, before api_place: compares the ranks and divides the layers; fills in c->options and
- * c->ranks. The other ranks then create their parts. */
-pi_status api_cluster_begin(pi_context *c, pi_cluster *group, pi_error *err);
+/* On rank 0, before api_place: compares the ranks of o->cluster and divides the layers; fills in
+ * c->options and c->stages. The other ranks then create their parts. */
+pi_status api_cluster_begin(pi_context *c, const pi_context_options *o, pi_error *err);
 /* After api_place: whether all other ranks have their parts. */
 pi_status api_cluster_end(pi_context *c, pi_error *err);
 /* Receives the answer of a rank, of type work_answer. out: may be NULL. */

@@ -49,7 +49,7 @@ pi_status pi_context_create(const pi_model *m, const pi_context_options *options
     c->options = engine;
     if (o.cluster && pi_cluster_size(o.cluster) > 1) {
         o.max_batch = 0; /* all ranks have the same ubatches */
-        status = api_cluster_begin(c, o.cluster, err);
+        status = api_cluster_begin(c, &o, err);
     }
     if (status == PI_OK) status = api_place(c, &o, err);
     if (status == PI_OK && c->cluster) status = api_cluster_end(c, err);

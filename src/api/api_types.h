@@ -66,7 +66,8 @@ struct pi_context {
     pi_error reason;     /* why no GPU is used; PI_OK: nothing to report */
     pi_cluster *cluster; /* NULL: one machine has all layers */
     engine_stages stages;
-    double predicted[CLUSTER_MAX_RANKS]; /* seconds of a rank's layers for a token; 0: unknown */
+    /* Seconds of a rank's layers for a token, and for a ubatch of some; 0: unknown. */
+    double predicted[CLUSTER_MAX_RANKS], predicted_prefill[CLUSTER_MAX_RANKS];
 };
 
 /* api_placement.c: creates the engine's context on the requested GPU, or on the CPU alone and sets

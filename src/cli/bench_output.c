@@ -143,6 +143,8 @@ void bench_put_ranks(json_writer *w, const pi_rank *ranks, int n) {
         json_put_int(w, "end_layer", r->end_layer);
         json_put_int(w, "weight_bytes", (int64_t)r->weight_bytes);
         json_put_number(w, "predicted_seconds", r->predicted_seconds);
+        json_put_number(w, "predicted_prefill_seconds", r->predicted_prefill_seconds);
+        json_put_int(w, "predicted_tokens", r->predicted_tokens);
         json_put_number(w, "computing", r->computing);
         json_put_number(w, "waiting", r->waiting);
         json_put_number(w, "sending", r->sending);

@@ -64,9 +64,11 @@ int cluster_join(const command *c, cli_options *o, bool *works) {
     options.timeout = o->mpi_timeout;
     options.lost = on_lost;
     options.give_up = say_why;
+    options.measure_prefill = c->bit & (COMMAND_BENCH | COMMAND_PLACE);
     options.n_split = o->mpi_split.count;
     for (int i = 0; i < o->mpi_split.count; i++) options.split[i] = (float)o->mpi_split.values[i];
     if (pi_cluster_open(&options, &o->cluster, &err) != PI_OK) return cli_failed(&err);
+    signals_join(o->cluster);
     *works = pi_cluster_rank(o->cluster) > 0;
     return EXIT_DONE;
 }
@@ -88,6 +90,7 @@ int cluster_work(const cli_options *o) {
     if (receives && !how.folder && options_given(o, &o->ram_budget))
         how.folder = options_temporary_folder();
     pi_status status = cli_model_open_as(o, &how, &model, &err);
+    if (status != PI_OK && !how.receive) pi_cluster_abort(o->cluster, err.message);
     if (status == PI_OK && model) status = pi_cluster_work(o->cluster, model, &options, &err);
     pi_model_close(model);
     if (status == PI_OK) return EXIT_DONE;
@@ -99,6 +102,7 @@ void cluster_leave(cli_options *o, int status) {
     if (!o->cluster) return;
     fflush(stdout);
     if (status == EXIT_WORK) pi_cluster_fail(o->cluster);
+    signals_join(NULL);
     pi_cluster_close(o->cluster);
     o->cluster = NULL;
 }
@@ -106,29 +110,34 @@ void cluster_leave(cli_options *o, int status) {
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static void print_row(FILE *out, int rank, const pi_rank *r) {
-    char layers[32], predicted[32] = "-", busy[3][32];
+    char layers[32], predicted[32] = "-", prefill[32] = "-", busy[3][32];
     const double seconds[] = {r->computing, r->waiting, r->sending};
     snprintf(layers, sizeof layers, "%d-%d", (int)r->first_layer, (int)r->end_layer - 1);
     if (r->predicted_seconds > 0)
         snprintf(predicted, sizeof predicted, "%.3f", 1e3 * r->predicted_seconds);
+    if (r->predicted_prefill_seconds > 0)
+        snprintf(prefill, sizeof prefill, "%.1f", 1e3 * r->predicted_prefill_seconds);
     for (int i = 0; i < 3; i++) {
         double per = r->ubatches > 0 ? 1e3 * seconds[i] / (double)r->ubatches : 0;
         snprintf(busy[i], sizeof busy[i], r->ubatches > 0 ? "%.3f" : "-", per);
     }
-    fprintf(out, "| %4d | %-16.16s | %7s | %7.1f | %9s | %9s | %7s | %7s | %7.1f |\n", rank,
-            r->host, layers, (double)r->weight_bytes / 1048576, predicted, busy[0], busy[1],
-            busy[2], (double)r->sent_bytes / 1e6);
+    fprintf(out, "| %4d | %-16.16s | %7s | %7.1f | %9s | %7s | %9s | %7s | %7s | %7.1f |\n", rank,
+            r->host, layers, (double)r->weight_bytes / 1048576, predicted, prefill, busy[0],
+            busy[1], busy[2], (double)r->sent_bytes / 1e6);
 }
 
 void cluster_print_table(FILE *out, const pi_rank *ranks, int n) {
     fprintf(out,
-            "\n| rank | host             |  layers |     MiB | predicted | computing | waiting "
-            "| sending | sent MB |\n"
-            "| ---: | ---------------- | ------: | ------: | --------: | --------: | ------: "
-            "| ------: | ------: |\n");
+            "\n| rank | host             |  layers |     MiB | predicted | prefill | computing "
+            "| waiting | sending | sent MB |\n"
+            "| ---: | ---------------- | ------: | ------: | --------: | ------: | --------: "
+            "| ------: | ------: | ------: |\n");
     for (int i = 0; i < n; i++) print_row(out, i, &ranks[i]);
-    fprintf(out, "\nMilliseconds per ubatch; predicted: for one token, from a measurement of some "
-                 "layers.\n");
+    fprintf(
+        out,
+        "\nMilliseconds per ubatch; predicted from a measurement of some layers: for one token; "
+        "prefill: for %d tokens.\n",
+        (int)ranks[0].predicted_tokens);
 }
 
 pi_status cluster_print(pi_context *context, FILE *out, bool json, pi_error *err) {

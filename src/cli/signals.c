@@ -15,6 +15,7 @@
 static atomic_int caught;
 static _Atomic(pi_context *) running;
 static _Atomic(const os_event *) notified;
+static _Atomic(pi_cluster *) joined;
 
 /* Ends the line of a progress bar or of a text. */
 static void leave_line(void) {
@@ -40,29 +41,30 @@ static void on_notify(int number) {
     os_event_set(notified);
 }
 
-/* Writes a path on one line; control characters become '?'. */
-static void put_path(const char *path) {
-    char text[256];
-    size_t n = 0;
-    for (; *path; path++) {
-        bool control = (unsigned char)*path < 0x20 || *path == 0x7f;
-        text[n++] = control ? '?' : *path;
-        if (n < sizeof text && path[1]) continue;
-        os_stderr_put(text, n);
-        n = 0;
+/* Appends to a text of n bytes on one line; control characters become '?'. */
+static size_t add_text(char *text, size_t n, size_t room, const char *from) {
+    for (; *from && n + 1 < room; from++) {
+        bool control = (unsigned char)*from < 0x20 || *from == 0x7f;
+        text[n++] = control ? '?' : *from;
     }
+    text[n] = '\0';
+    return n;
 }
 
+/* Of several ranks this one ends all, which report the text with its name. */
 static void report_mapping(const char *path, uint64_t offset) {
-    static const char cut[] = "powerinfer: " FILE_MAP_CUT;
-    static const char unreadable[] = "powerinfer: the disk failed to read a file in use: ";
+    static const char program[] = "powerinfer: ";
+    static char text[OS_PATH_MAX + 128]; /* one thread comes here */
     os_info info;
+    const bool unreadable = os_path_info(path, &info) == 0 && info.size > offset;
+    size_t n = add_text(text, 0, sizeof text,
+                        unreadable ? "the disk failed to read a file in use: " : FILE_MAP_CUT);
+    n = add_text(text, n, sizeof text, path);
     leave_line();
-    if (os_path_info(path, &info) == 0 && info.size > offset)
-        os_stderr_put(unreadable, sizeof unreadable - 1);
-    else
-        os_stderr_put(cut, sizeof cut - 1);
-    put_path(path);
+    pi_cluster *cluster = joined;
+    if (cluster) pi_cluster_abort(cluster, text);
+    os_stderr_put(program, sizeof program - 1);
+    os_stderr_put(text, n);
     os_stderr_put("\n", 1);
 }
 
@@ -90,6 +92,10 @@ void signals_prepare(void) {
     os_signals_on_request(on_remove);
     os_signals_on_end(on_remove);
     os_signals_on_fault(on_fault);
+}
+
+void signals_join(pi_cluster *cluster) {
+    joined = cluster;
 }
 
 void signals_cancel_context(pi_context *context) {

@@ -112,6 +112,9 @@ bool cluster_failed(const cluster *c) {
 void cluster_fail(cluster *c) {
     c->failed = true;
 }
+void cluster_abort(const cluster *c, const char *why) {
+    c->t->abort(why);
+}
 cluster_usage cluster_get_usage(const cluster *c) {
     return c->usage;
 }

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CLUSTER_TRANSPORT_VERSION = 1 };
+enum { CLUSTER_TRANSPORT_VERSION = 2 };
 #define CLUSTER_ENTRY "powerinfer_cluster_transport"
 
 typedef enum cluster_channel {
@@ -52,6 +52,10 @@ typedef struct cluster_transport {
     int (*take)(void *to);
     int (*arrived)(int from, int channel); /* 1: wait would return at once; 0: not yet */
     const char *(*failure)(void);
+    /* This process cannot go on: tells the others why, calls give_up and ends all ranks. Any
+     * thread and any signal handler may call it. It waits until the process ends; it returns if the
+     * transport is not open, or closes. */
+    void (*abort)(const char *why);
     /* Leaves. failed: ends all ranks, with exit status 1. */
     void (*close)(int failed);
 } cluster_transport;

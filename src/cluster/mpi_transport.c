@@ -8,14 +8,16 @@
  * Long messages only advance while somebody calls MPI: the watching thread does, while the
  * program's thread computes.
  *
- * Rank 0 exchanges a byte with every other rank each second. A rank that was not heard of for
- * `timeout` seconds is lost, and so is one whose connection broke. */
+ * Rank 0 exchanges a beat with every other rank each second: an empty text, or the reason why the
+ * sender ends. A rank that was not heard of for `timeout` seconds is lost, and so is one whose
+ * connection broke. */
 #define OMPI_SKIP_MPICXX 1
 #include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,12 +34,14 @@ enum {
     BEAT_MS = 100,    /* between two looks at the ranks */
     BEATS_A_SECOND = 1000 / BEAT_MS,
     SLEEP_NS = 30000,
+    TEXT_BYTES = 1024, /* of a failure */
     LONG_BYTES = 4096, /* of a message that is not sent at once */
     ADVANCE_NS = 200000,
     LAUNCHER_SECONDS = 2 * CLUSTER_GRACE, /* for the launcher to end */
     JOIN_SECONDS = 10 /* in addition to `timeout`: a machine may be slow to start a process */
 };
-#define SPIN_SECONDS 0.02
+#define SPIN_SECONDS  0.02
+#define YIELD_SECONDS 20e-6 /* a yield without another thread takes 1 microsecond */
 
 typedef struct slot {
     char *data;
@@ -49,7 +53,7 @@ typedef struct slot {
 typedef struct watched {
     double heard; /* time */
     MPI_Request receive, send;
-    char in, out;
+    char in[TEXT_BYTES];
 } watched;
 
 static struct {
@@ -74,7 +78,11 @@ static struct {
     watched *peers; /* [n_ranks] */
     volatile int closing;
     volatile int failed;
-    char failure[512]; /* written once, before `failed` */
+    char failure[TEXT_BYTES]; /* written once, before `failed` */
+    volatile int watching;    /* the watcher runs */
+    int aborting;             /* a thread has called abort_ranks */
+    volatile int aborts;      /* `reason` is there */
+    char reason[TEXT_BYTES];
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER,
            .wake = PTHREAD_MUTEX_INITIALIZER,
            .began = PTHREAD_COND_INITIALIZER,
@@ -86,11 +94,14 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void fail(int rank, const char *what) {
+static void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void fail(const char *format, ...) {
+    va_list values;
     pthread_mutex_lock(&state.wake);
     if (!state.failed) {
-        snprintf(state.failure, sizeof state.failure, "rank %d (%s) is lost: %s", rank,
-                 state.hosts[rank], what);
+        va_start(values, format);
+        vsnprintf(state.failure, sizeof state.failure, format, values);
+        va_end(values);
         __sync_synchronize();
         state.failed = 1;
     }
@@ -103,7 +114,7 @@ static void fail_mpi(int rank, int code) {
     MPI_Error_string(code, text, &n);
     for (char *p = text; *p; p++)
         if (*p == '\n') *p = ' ';
-    fail(rank, text);
+    fail("rank %d (%s) is lost: %s", rank, state.hosts[rank], text);
 }
 
 /* ---- watching -------------------------------------------------------------------------------- */
@@ -210,16 +221,19 @@ static bool lock_until(double until) {
 /* One look at a rank; returns MPI's error. */
 static int look_at(int peer, bool beat, double until) {
     watched *w = &state.peers[peer];
+    const char *text = state.aborts && state.failed ? state.failure : "";
     int done = 0, code = MPI_SUCCESS;
     if (!lock_until(until)) return MPI_SUCCESS;
     if (w->receive == MPI_REQUEST_NULL)
-        code = MPI_Irecv(&w->in, 1, MPI_CHAR, peer, 0, state.beats, &w->receive);
+        code = MPI_Irecv(w->in, TEXT_BYTES, MPI_CHAR, peer, 0, state.beats, &w->receive);
     if (code == MPI_SUCCESS) code = MPI_Test(&w->receive, &done, MPI_STATUS_IGNORE);
     if (done) w->heard = now();
+    w->in[TEXT_BYTES - 1] = '\0';
+    if (done && w->in[0]) fail("%s", w->in);
     if (code == MPI_SUCCESS && w->send != MPI_REQUEST_NULL)
         code = MPI_Test(&w->send, &done, MPI_STATUS_IGNORE);
     if (code == MPI_SUCCESS && beat && w->send == MPI_REQUEST_NULL)
-        code = MPI_Isend(&w->out, 1, MPI_CHAR, peer, 0, state.beats, &w->send);
+        code = MPI_Isend(text, (int)strlen(text) + 1, MPI_CHAR, peer, 0, state.beats, &w->send);
     pthread_mutex_unlock(&state.lock);
     return code;
 }
@@ -268,12 +282,27 @@ static void end_soon(void) {
     end_all();
 }
 
+/* Tells the others, who then end all ranks, why this one ends. */
+static void end_aborted(void) {
+    const struct timespec pause = {.tv_nsec = BEAT_MS * 1000000L};
+    state.options.give_up(state.options.user, state.failure);
+    const int rounds = state.n_ranks > 1 ? CLUSTER_GRACE * BEATS_A_SECOND : 0;
+    for (int round = 0; round < rounds && !state.closing; round++) {
+        for (int i = 0; i < state.n_ranks; i++)
+            if (is_watched(i)) look_at(i, true, now());
+        nanosleep(&pause, NULL);
+    }
+    if (!state.closing) end_all();
+}
+
 static void *watch(void *unused) {
     (void)unused;
     double last = now();
     for (int round = 0; !state.closing && !state.failed; round++) {
         double until = now() + 1.0 / BEATS_A_SECOND;
         while (now() < until && !state.closing) pass_time(until);
+        if (state.aborts)
+            fail("rank %d (%s): %s", state.rank, state.hosts[state.rank], state.reason);
         double time = now();
         /* This process was stopped meanwhile: the others get the time to be heard again. */
         if (time - last > 2)
@@ -283,14 +312,27 @@ static void *watch(void *unused) {
             int code = look_at(i, round % BEATS_A_SECOND == 0, now() + 1.0 / BEATS_A_SECOND);
             if (code != MPI_SUCCESS && !state.closing) fail_mpi(i, code);
             if (time - state.peers[i].heard <= state.options.timeout || state.closing) continue;
-            char why[64];
-            snprintf(why, sizeof why, "no answer for %.0f seconds", state.options.timeout);
-            fail(i, why);
+            fail("rank %d (%s) is lost: no answer for %.0f seconds", i, state.hosts[i],
+                 state.options.timeout);
         }
         last = now();
     }
-    if (state.failed) end_soon();
+    if (state.failed && state.aborts)
+        end_aborted();
+    else if (state.failed)
+        end_soon();
     return NULL;
+}
+
+/* May be called by a signal handler. */
+static void abort_ranks(const char *why) {
+    const struct timespec pause = {.tv_nsec = BEAT_MS * 1000000L};
+    if (state.watching && __sync_bool_compare_and_swap(&state.aborting, 0, 1)) {
+        for (size_t i = 0; i + 1 < sizeof state.reason && why[i]; i++) state.reason[i] = why[i];
+        __sync_synchronize();
+        state.aborts = 1;
+    }
+    while (state.watching && !state.closing) nanosleep(&pause, NULL);
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -340,6 +382,7 @@ static int open_mpi(const cluster_transport_options *options, char *error, size_
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
     if (pthread_create(&state.watcher, NULL, watch, NULL) != 0)
         return say(error, n_error, "no thread could be started");
+    state.watching = 1;
     return 0;
 }
 
@@ -374,10 +417,13 @@ static void close_mpi(int failed) {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Waits a moment; *since: when the wait began. */
-static void pause_for(double since) {
-    if (now() - since < SPIN_SECONDS) {
+/* Waits a moment; *since: when the wait began, or 0 when the core is wanted: a yield that takes
+ * long has let another thread run, such as one of a rank that computes on the same cores. */
+static void pause_for(double *since) {
+    const double start = now();
+    if (start - *since < SPIN_SECONDS) {
         sched_yield();
+        if (now() - start > YIELD_SECONDS) *since = 0;
         return;
     }
     const struct timespec pause = {.tv_nsec = SLEEP_NS};
@@ -408,7 +454,7 @@ static void *reserve(size_t n) {
     if (n > 0x7fffffff) return NULL;
     double since = now();
     int found;
-    while ((found = find_slot()) == -1 && !state.failed) pause_for(since);
+    while ((found = find_slot()) == -1 && !state.failed) pause_for(&since);
     if (found < 0 || state.failed) return NULL;
     slot *s = &state.slots[found];
     if (n > s->capacity) {
@@ -461,7 +507,7 @@ static int wait_for(int from, int channel, size_t *n) {
             state.found_from = from;
             return 0;
         }
-        pause_for(since);
+        pause_for(&since);
     }
     return -1;
 }
@@ -478,7 +524,7 @@ static int take(void *to) {
         code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         pthread_mutex_unlock(&state.lock);
         if (done) return 0;
-        pause_for(since);
+        pause_for(&since);
     }
     if (code != MPI_SUCCESS) fail_mpi(state.found_from, code);
     return -1;
@@ -520,6 +566,7 @@ const cluster_transport *powerinfer_cluster_transport(void) {
                                             .take = take,
                                             .arrived = arrived,
                                             .failure = failure,
+                                            .abort = abort_ranks,
                                             .close = close_mpi};
     return &table;
 }

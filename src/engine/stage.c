@@ -201,6 +201,13 @@ static pi_status send_ubatch(engine_context *c, pi_error *err) {
     return cluster_send(s->cluster, next_rank(s), CLUSTER_ACTIVATIONS, err);
 }
 
+/* Puts this rank and its machine in front of an error that occurred here. */
+static void name_rank(const engine_context *c, pi_error *err) {
+    const pi_error why = *err;
+    if (why.status != PI_ERR_CANCELLED)
+        cluster_name_rank(c->stage->cluster, c->stage->rank, why.status, why.message, err);
+}
+
 /* Receives a stream into s->in. The status is that of the ubatch on earlier ranks; *is_over: the
  * sender sends nothing more in this pass. */
 static pi_status receive(engine_context *c, int from, bool *is_over, pi_error *err) {
@@ -311,6 +318,7 @@ static pi_status take_pending(engine_context *c, stage_pass *pass, pi_error *err
     if (status != PI_OK || p->n_rows == 0) return status;
     double start = clock_seconds();
     status = run_head(c, p, err);
+    if (status != PI_OK && err) name_rank(c, err);
     s->computing += clock_seconds() - start;
     return status;
 }
@@ -429,6 +437,7 @@ static void run_first(engine_context *c, stage_pass *pass) {
         u->first_hidden_row = pass->hidden_rows;
         pass->status = run_layers(c, open, &pass->why);
         if (pass->status != PI_OK) {
+            name_rank(c, &pass->why);
             abandon(c, pass);
             break;
         }
@@ -533,7 +542,7 @@ pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_
             advance_rows(c);
         } else if (!cluster_failed(s->cluster)) {
             text = why;
-            if (own) cluster_name_rank(s->cluster, s->rank, status, why.message, &text);
+            if (own) name_rank(c, &text);
             (void)send_error(c, &text, NULL);
         }
     }
@@ -541,29 +550,38 @@ pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_
     return status;
 }
 
-pi_status engine_time_stage(engine_context *c, pi_session *s, bool head, double *seconds,
-                            pi_error *err) {
-    const int32_t token = 0;
+/* Noise in the inputs of the layers, or of the head. */
+static void fill_inputs(engine_context *c) {
+    const plan *p = c->cpu.plan;
+    const plan_buffer filled[] = {plan_residual(p), BUF_LAYER_EMBD};
+    for (int b = 0; b < 2; b++) {
+        for (int row = 0; row < c->cpu.ubatch.n_tokens; row++) {
+            float *x = cpu_exec_row(&c->cpu, filled[b], row);
+            for (int64_t i = 0; i < p->width[filled[b]]; i++) x[i] = (float)(i % 7 - 3) / 4;
+        }
+    }
+}
+
+pi_status engine_time_stage(engine_context *c, pi_session *s, int n_tokens, bool head,
+                            double *seconds, pi_error *err) {
+    static const int32_t tokens[ENGINE_TIMED_TOKENS];
     const pi_input in = {.session = s,
-                         .tokens = &token,
-                         .n_tokens = 1,
+                         .tokens = tokens,
+                         .n_tokens = n_tokens,
                          .logits = head ? PI_LOGITS_LAST : PI_LOGITS_NONE};
     const plan *p = c->cpu.plan;
     request_cursor at = {0};
+    *seconds = 0;
     pi_status status = request_check(c, &in, 1, err);
-    if (status != PI_OK) return status;
-    recurrent_begin(&s->state, 1, 0);
-    request_next_ubatch(c, &in, 1, &at);
-    const plan_buffer filled[] = {plan_residual(p), BUF_LAYER_EMBD};
-    for (int b = 0; b < 2 && (p->first_layer > 0 || head); b++) {
-        float *x = cpu_exec_row(&c->cpu, filled[b], 0);
-        for (int64_t i = 0; i < p->width[filled[b]]; i++) x[i] = (float)(i % 7 - 3) / 4;
+    if (status == PI_OK) recurrent_begin(&s->state, n_tokens, 0);
+    while (status == PI_OK && request_next_ubatch(c, &in, 1, &at)) {
+        if (p->first_layer > 0 || head) fill_inputs(c);
+        double start = clock_seconds();
+        if (!head) context_gpus_begin(c);
+        forward_begin(c, head ? p->n_stage_steps : 0, head ? p->n_steps : p->n_stage_steps);
+        forward_run(c);
+        if (!head) status = forward_end(c, err); /* the head runs on the CPU only */
+        *seconds += clock_seconds() - start;
     }
-    double start = clock_seconds();
-    if (!head) context_gpus_begin(c);
-    forward_begin(c, head ? p->n_stage_steps : 0, head ? p->n_steps : p->n_stage_steps);
-    forward_run(c);
-    if (!head) status = forward_end(c, err); /* the head runs on the CPU only */
-    *seconds = clock_seconds() - start;
     return status;
 }

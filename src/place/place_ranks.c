@@ -31,9 +31,21 @@ uint64_t place_global_bytes(const model *m, bool read) {
     return n;
 }
 
+static uint64_t bytes_on_gpu(const place_rank *r, uint64_t bytes) {
+    return bytes < r->gpu_memory ? bytes : r->gpu_memory;
+}
+
+static double layer_seconds(const model *m, const place_rank *r, int first, int end) {
+    const uint64_t held = place_layer_bytes(m, first, end, false);
+    const double share = held > 0 ? (double)bytes_on_gpu(r, held) / (double)held : 0;
+    return (double)place_layer_bytes(m, first, end, true) *
+           (share * r->gpu_seconds_per_byte + (1 - share) * r->seconds_per_byte);
+}
+
 double place_rank_seconds(const model *m, const place_rank *r, int first, int end) {
     uint64_t held = place_layer_bytes(m, first, end, false);
-    double seconds = (double)place_layer_bytes(m, first, end, true) * r->seconds_per_byte;
+    double seconds = layer_seconds(m, r, first, end);
+    held -= bytes_on_gpu(r, held);
     if (first == 0) {
         const double by_bytes = (double)place_global_bytes(m, true) * r->seconds_per_byte;
         held += place_global_bytes(m, false);
@@ -41,6 +53,13 @@ double place_rank_seconds(const model *m, const place_rank *r, int first, int en
     }
     double beyond = held > r->memory ? (double)(held - r->memory) / (double)held : 0;
     return seconds * (1 + beyond * (PLACE_RANKS_DRIVE - 1));
+}
+
+double place_rank_prefill(const model *m, const place_rank *r, int first, int end) {
+    if (r->prefill_per_byte <= 0) return 0;
+    /* As a token, with another time for the layers: both read the weights once. */
+    return place_rank_seconds(m, r, first, end) - layer_seconds(m, r, first, end) +
+           r->prefill_per_byte * (double)place_layer_bytes(m, first, end, true);
 }
 
 void place_ranks_split(int n_layer, const float *split, int n_ranks, int *end) {

@@ -420,11 +420,12 @@ class Cluster(WithModel):
     def test_fail(self):
         with self.assertRaisesRegex(TypeError, "no field"):
             pi.Cluster(warmth=1)
-        script = "import powerinfer as pi; c = pi.Cluster(); c.fail(); c.close(); print('not here')"
         env = {**os.environ, "PYTHONPATH": os.path.dirname(pi.__file__)}
-        run = subprocess.run([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True, timeout=100)
-        self.assertEqual((run.returncode, run.stdout), (1, ""), run.stderr)
+        for end in "c.fail(); c.close()", "c.abort('no reason')":
+            script = "import powerinfer as pi; c = pi.Cluster(); %s; print('not here')" % end
+            run = subprocess.run([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True, timeout=100)
+            self.assertEqual((run.returncode, run.stdout), (1, ""), run.stderr)
 
 
 class Tools(WithModel):

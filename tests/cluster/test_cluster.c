@@ -157,6 +157,7 @@ static void test_tables(void **state) {
     assert_contains("out", "\"ubatches\": ");
     assert_int_equal(sh_mpi("mpi 2 place -t 1 --json"), 0);
     assert_contains("out", "\"predicted_seconds\": ");
+    assert_contains("out", "\"predicted_prefill_seconds\": ");
     assert_int_equal(sh_mpi("mpi 2 bench -q -t 1 -p 8 -n 4 -np 5 -r 1"), 0);
     assert_contains("out", "| tg4 x5 ");
 }
@@ -325,6 +326,44 @@ static void test_loss_while_saving(void **state) {
     }
 }
 
+/* The model file of a rank becomes shorter when `until` succeeds: the run ends within a minute, and
+ * n_reports lines name the rank and the file. */
+static void check_cut_file(int rank, const char *until, const char *arguments, int n_reports) {
+    char host[128] = "", text[256];
+    int status = sh_mpi(
+        "rm -f cache story; cp " CLUSTER_BUNDLED " file0 && cp file0 file1 || exit 99; "
+        "o='run -q -t 1 --ignore-eos --prompt-cache cache %s'; "
+        "mpirun --oversubscribe -n 1 $PI $o -m file0 : -n 1 $PI $o -m file1 >story & m=$!; "
+        "for i in $(seq 300); do %s && break; sleep 0.1; done; truncate -s 4096 file%d; "
+        "(sleep 60; kill -9 $m) & w=$!; wait $m; s=$?; kill $w; exit $s",
+        arguments, until, rank);
+    if (status != 1)
+        fail_msg("rank %d: %s: status %d: %s", rank, arguments, status, shell_read("err", NULL));
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text,
+             "powerinfer: rank %d (%s): file became shorter while it was in use: file%d\n", rank,
+             host, rank);
+    int n = 0;
+    for (const char *at = shell_read("err", NULL); (at = strstr(at, text)); at++) n++;
+    if (n != n_reports)
+        fail_msg("rank %d: %s: %d reports: %s", rank, arguments, n, shell_read("err", NULL));
+    assert_false(shell_has("cache"));
+    assert_int_equal(shell_temporaries(), 0);
+}
+
+static void test_cut_file(void **state) {
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        check_cut_file(rank, "[ -s story ]", "-p hello -n 1000000 -c 1000100", 2);
+        if (!all) continue;
+        /* The reads fail, which rank 0 reports. */
+        check_cut_file(rank, "[ -s story ]", "-p hello -n 1000000 -c 1000100 --ram-budget 0.003",
+                       1);
+        sh("for i in $(seq 60000); do printf 'word '; done >text");
+        check_cut_file(rank, "[ $i -gt 20 ]", "-f text -c 100000 -n 1", 2);
+    }
+}
+
 /* Rank 1 is in a separate network, which is cut after some seconds: all ranks and mpirun end. */
 static void check_cut(const char *after, const char *arguments, const char *text) {
     int status = sh_mpi(
@@ -489,15 +528,25 @@ int main(int argc, char **argv) {
         return SHARED_SKIPPED;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commands),          cmocka_unit_test(test_device),
-        cmocka_unit_test(test_sessions),          cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_predictions),       cmocka_unit_test(test_binding),
-        cmocka_unit_test(test_adapters),          cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_differences),       cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_loss_while_saving), cmocka_unit_test(test_cut_network),
-        cmocka_unit_test(test_full_disk),         cmocka_unit_test(test_server),
-        cmocka_unit_test(test_slow_network),      cmocka_unit_test(test_server_groups),
-        cmocka_unit_test(test_server_loses),      cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_device),
+        cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_predictions),
+        cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_loss_while_saving),
+        cmocka_unit_test(test_cut_network),
+        cmocka_unit_test(test_cut_file),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_server),
+        cmocka_unit_test(test_slow_network),
+        cmocka_unit_test(test_server_groups),
+        cmocka_unit_test(test_server_loses),
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_architectures),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);

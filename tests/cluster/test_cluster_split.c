@@ -1,4 +1,5 @@
 /* test_cluster_split.c: layers of machines: by proportions, and by what machines measured. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,18 +65,57 @@ static void test_measured(void **state) {
     /* The head counts. */
     m.t[ROLE_OUTPUT].data = layers;
     m.t[ROLE_OUTPUT].n_bytes = 4 * LAYER_BYTES;
-    const place_rank equal[] = {
-        {1e-6, UINT64_MAX, 0}, {1e-6, UINT64_MAX, 0}, {1e-6, UINT64_MAX, 0}};
+    const place_rank equal[] = {{.seconds_per_byte = 1e-6, .memory = UINT64_MAX},
+                                {.seconds_per_byte = 1e-6, .memory = UINT64_MAX},
+                                {.seconds_per_byte = 1e-6, .memory = UINT64_MAX}};
     place_ranks_solve(&m, equal, 3, end);
     assert_int_equal(end[0], 4);
     assert_int_equal(end[1], 12);
     assert_int_equal(end[2], LAYERS);
     /* Rank 0 measured the head: it takes as long as one layer. */
-    const place_rank fast[] = {{1e-6, UINT64_MAX, LAYER_BYTES * 1e-6}, {1e-6, UINT64_MAX, 0}};
+    const place_rank fast[] = {
+        {.seconds_per_byte = 1e-6, .memory = UINT64_MAX, .head_seconds = LAYER_BYTES * 1e-6},
+        {.seconds_per_byte = 1e-6, .memory = UINT64_MAX}};
     place_ranks_solve(&m, fast, 2, end);
     assert_in_range(end[0], 9, 10);
     assert_true(place_rank_seconds(&m, &fast[0], 0, 9) > 9.99e-3 &&
                 place_rank_seconds(&m, &fast[0], 0, 9) < 10.01e-3);
+}
+
+static void assert_close(double value, double expected) {
+    if (fabs(value - expected) > 1e-12) fail_msg("%g instead of %g", value, expected);
+}
+
+/* Seconds of ranks whose rates are given: of parts together, of the head, of the drive. */
+static void test_predictions(void **state) {
+    (void)state;
+    static model_layer layers[LAYERS];
+    const double layer = LAYER_BYTES * 1e-6;
+    model m;
+    make_model(&m, layers);
+    m.t[ROLE_OUTPUT].data = layers;
+    m.t[ROLE_OUTPUT].n_bytes = 4 * LAYER_BYTES;
+    place_rank r = {.seconds_per_byte = 1e-6, .memory = UINT64_MAX, .head_seconds = 7e-3};
+    assert_close(place_rank_seconds(&m, &r, 0, 5), 5 * layer + 7e-3);
+    assert_close(place_rank_seconds(&m, &r, 5, LAYERS), 15 * layer);
+    for (int i = 1; i < LAYERS; i++)
+        assert_close(place_rank_seconds(&m, &r, 0, i) + place_rank_seconds(&m, &r, i, LAYERS),
+                     place_rank_seconds(&m, &r, 0, LAYERS));
+    assert_true(place_rank_prefill(&m, &r, 0, 5) == 0); /* not measured */
+    r.prefill_per_byte = 30e-6;
+    assert_close(place_rank_prefill(&m, &r, 0, 5), 5 * 30 * layer + 7e-3);
+    assert_close(place_rank_prefill(&m, &r, 5, 9), 4 * 30 * layer);
+    /* A quarter of the bytes comes from the drive, as often in prefill as in decode. */
+    r.memory = 3 * LAYER_BYTES;
+    const double drive = 0.25 * (PLACE_RANKS_DRIVE - 1) * 4 * layer;
+    assert_close(place_rank_seconds(&m, &r, 5, 9), 4 * layer + drive);
+    assert_close(place_rank_prefill(&m, &r, 5, 9), 4 * 30 * layer + drive);
+    /* Two layers fit on the GPU, which is ten times as fast; two on the CPU. */
+    r.gpu_memory = 2 * LAYER_BYTES;
+    r.gpu_seconds_per_byte = 1e-7;
+    assert_close(place_rank_seconds(&m, &r, 5, 9), 2 * layer + 0.2 * layer);
+    assert_close(place_rank_prefill(&m, &r, 5, 9), 4 * 30 * layer);
+    assert_close(place_rank_seconds(&m, &r, 5, 7), 0.2 * layer);
 }
 
 static void test_bytes(void **state) {
@@ -97,8 +137,8 @@ static void test_bytes(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_proportions),
-                                       cmocka_unit_test(test_measured),
-                                       cmocka_unit_test(test_bytes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_proportions), cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_predictions), cmocka_unit_test(test_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

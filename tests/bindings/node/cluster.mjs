@@ -1,5 +1,5 @@
-/* One rank of the test of clusters: cluster.mjs MODEL RANKS [send]; `fail` as RANKS: fails; `send`:
- * rank 0 sends the model. */
+/* One rank of the test of clusters: cluster.mjs MODEL RANKS [send]; `fail`, `abort` as RANKS: ends
+ * by this function; `send`: rank 0 sends the model. */
 import * as pi from 'powerinfer';
 
 const [file, n, how] = process.argv.slice(2);
@@ -8,6 +8,10 @@ if (n === 'fail') {
     cluster.fail();
     cluster.close();
     process.exit(0);
+}
+if (n === 'abort') {
+    cluster.abort('no reason');
+    console.log('not here');
 }
 if (cluster.size() !== Number(n)) throw new Error(`${cluster.size()} ranks`);
 const receives = cluster.rank() > 0 && how === 'send';
