@@ -17,6 +17,7 @@
 #include "mem.h"
 #include "model_drafter.h"
 #include "pool.h"
+#include "powerinfer_speculate.h"
 #include "powerinfer_tools.h"
 #include "progress.h"
 #include "sparse_keys.h"
@@ -27,7 +28,7 @@ enum {
     ROWS_AT_ONCE = 4,      /* rows that a worker takes: enough to make the counter free */
     NAME_BYTES = 128,
     PREDICTOR_RANK_STEP = 32, /* in the file format */
-    LAYERS_MAX = 256,         /* of any shape, at most */
+    LAYERS_MAX = 256,         /* of any shape with heads, at most */
     HYPER_ROUNDS = 20,        /* DeepSeek-V4's */
     RESIDUALS_KEPT = 12       /* Kimi-K3 keeps its residual stream after so many layers */
 };
@@ -39,6 +40,7 @@ static const double RECALL = 0.98;
 typedef struct synth_job {
     const pi_synth_options *options;
     synth_recipe recipe;
+    synth_shape shape;              /* of the file */
     const quant_traits *traits;     /* of matrices */
     const quant_traits *fc2_traits; /* of the predictor's fc2, whose rows may be short */
     bundle_kind kind;               /* of bundles */
@@ -126,11 +128,10 @@ static pi_status check_options(synth_job *job, pi_error *err) {
             "shape %s: several residual streams cannot be prepared: write a plain file",
             r->shape->name);
     }
-    if (o->mtp && r->shape->n_stream > 0) {
-        return error_set(err, PI_ERR_ARG, "shape %s: no head that drafts reads several streams",
-                         r->shape->name);
-    }
-    if (o->mtp && r->shape->period > 0) {
+    if (o->n_mtp < 0 || o->n_mtp > PI_DRAFT_HEADS)
+        return error_set(err, PI_ERR_ARG, "out of range: %d heads that draft: at most %d", o->n_mtp,
+                         PI_DRAFT_HEADS);
+    if (o->n_mtp > 0 && r->shape->period > 0) {
         return error_set(err, PI_ERR_ARG, "shape %s: there are no heads that draft for it",
                          r->shape->name);
     }
@@ -142,7 +143,10 @@ static pi_status check_options(synth_job *job, pi_error *err) {
         return error_set(err, PI_ERR_ARG, "down density %g: choose 0 to the density, %g",
                          (double)o->down_density, (double)o->density);
     r->n_layer = o->n_layer ? o->n_layer : r->shape->n_layer;
-    r->n_draft = o->mtp;
+    r->n_draft = o->n_mtp;
+    job->shape = *r->shape;
+    job->shape.n_main = r->n_layer;
+    r->shape = &job->shape;
     r->rank = o->rank;
     r->seed = o->seed;
     r->prepared = !o->plain;
@@ -228,19 +232,71 @@ static void put_prepared_keys(synth_job *job) {
 }
 
 static void put_compressed_keys(synth_job *job) {
-    int32_t ratios[LAYERS_MAX], n = job->recipe.n_layer;
+    int32_t ratios[LAYERS_MAX], n = job->recipe.n_layer + job->recipe.n_draft;
+    float clamps[LAYERS_MAX];
     char text[NAME_BYTES];
-    for (int32_t i = 0; i < n; i++) ratios[i] = synth_shape_ratio(job->recipe.shape, i);
+    for (int32_t i = 0; i < n; i++) {
+        ratios[i] = synth_shape_ratio(job->recipe.shape, i);
+        clamps[i] = 10;
+    }
     gguf_put_array(job->writer, arch_key(job, "attention.compress_ratios", text), GGUF_I32, ratios,
                    (uint64_t)n);
     gguf_put_f32(job->writer, arch_key(job, "attention.compress_rope_freq_base", text), 160000);
     gguf_put_f32(job->writer, arch_key(job, "hyper_connection.epsilon", text), HYPER_EPS);
     gguf_put_f32(job->writer, arch_key(job, "expert_weights_scale", text), 1.5f);
     gguf_put_bool(job->writer, arch_key(job, "expert_weights_norm", text), true);
-    put_layers(job, arch_key(job, "swiglu_clamp_exp", text), 10, NULL);
+    gguf_put_array(job->writer, arch_key(job, "swiglu_clamp_exp", text), GGUF_F32, clamps,
+                   (uint64_t)n);
 }
 
-static void put_recurrent_keys(synth_job *job) {
+static void put_qwen4_keys(synth_job *job) {
+    const synth_shape *s = job->recipe.shape;
+    const uint64_t multipliers[] = {23703573157769, 20109073645365, 8052911324071}; /* odd */
+    enum { NGRAM = sizeof multipliers / sizeof *multipliers, MAX_PARTS = 64 };
+    uint64_t first[MAX_PARTS], rows[MAX_PARTS];
+    int32_t ratios[LAYERS_MAX], n = job->recipe.n_layer;
+    const int32_t pairs = synth_shape_rot(s) / 2, third = (pairs + 2) / 3;
+    const int32_t sections[] = {third, third, pairs - 2 * third, 0};
+    const uint32_t ngram_layer = 1;
+    char text[NAME_BYTES];
+    const struct {
+        const char *key;
+        int32_t value;
+    } numbers[] = {
+        {"ssm.inner_size", s->n_ssm_head * s->n_state},
+        {"ssm.state_size", s->n_state},
+        {"ssm.time_step_rank", s->n_ssm_head},
+        {"ssm.group_count", s->n_ssm_group},
+        {"full_attention_interval", s->period},
+        {"hyper_connection.low_rank", s->n_gate_rank},
+        {"expert_shared_feed_forward_length", s->n_ff},
+        {"embedding_length_per_layer_input", s->n_embd / s->n_part},
+        {"ple.ngram_size", NGRAM},
+        {"ple.heads_per_ngram", s->n_part / (NGRAM - 1)},
+        {"ple.conv_kernel", s->n_taps},
+        {"ple.eos_token_id", s->n_vocab - 1},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        gguf_put_u32(job->writer, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);
+    for (int32_t i = 0; i < n; i++) ratios[i] = synth_shape_ratio(s, i);
+    for (int32_t i = 0; i < s->n_part; i++) {
+        rows[i] = (uint64_t)s->n_part_rows;
+        first[i] = (uint64_t)i * rows[i];
+    }
+    gguf_put_array(job->writer, arch_key(job, "attention.compress_ratios", text), GGUF_I32, ratios,
+                   (uint64_t)n);
+    gguf_put_array(job->writer, arch_key(job, "rope.dimension_sections", text), GGUF_I32, sections,
+                   4);
+    gguf_put_array(job->writer, arch_key(job, "ple.layers", text), GGUF_U32, &ngram_layer, 1);
+    gguf_put_array(job->writer, arch_key(job, "ple.layer_multipliers", text), GGUF_U64, multipliers,
+                   NGRAM);
+    gguf_put_array(job->writer, arch_key(job, "ple.head_offsets", text), GGUF_U64, first,
+                   (uint64_t)s->n_part);
+    gguf_put_array(job->writer, arch_key(job, "ple.head_vocab_sizes", text), GGUF_U64, rows,
+                   (uint64_t)s->n_part);
+}
+
+static void put_kda_keys(synth_job *job) {
     const synth_shape *s = job->recipe.shape;
     uint32_t heads[LAYERS_MAX];
     char text[NAME_BYTES];
@@ -258,7 +314,7 @@ static void put_keys(synth_job *job) {
     const synth_shape *s = job->recipe.shape;
     gguf_writer *w = job->writer;
     char text[NAME_BYTES];
-    bool latent = s->n_latent > 0;
+    bool latent = s->n_latent > 0, qwen4 = s->n_gate_rank > 0, kda = s->period > 0 && !qwen4;
     const struct {
         const char *key;
         int32_t value;
@@ -270,7 +326,7 @@ static void put_keys(synth_job *job) {
         {"nextn_predict_layers", job->recipe.n_draft},
         {"feed_forward_length", s->n_ff_dense ? s->n_ff_dense : s->n_ff},
         {"attention.head_count", s->n_head},
-        {"attention.head_count_kv", s->period > 0 ? 0 : s->n_head_kv},
+        {"attention.head_count_kv", kda ? 0 : s->n_head_kv},
         {"attention.key_length", latent ? s->n_latent + s->n_rot : s->head_dim},
         {"attention.value_length", latent ? s->n_latent : s->head_dim},
         {"attention.key_length_mla", latent ? s->head_dim : 0},
@@ -284,15 +340,15 @@ static void put_keys(synth_job *job) {
         {"attention.output_group_count", s->n_out_group},
         {"attention.output_lora_rank", s->n_out_rank},
         {"hyper_connection.count", s->n_stream},
-        {"hyper_connection.sinkhorn_iterations", s->n_stream > 0 ? HYPER_ROUNDS : 0},
+        {"hyper_connection.sinkhorn_iterations", s->n_out_group > 0 ? HYPER_ROUNDS : 0},
         {"hash_layer_count", s->n_hash},
-        {"kda.head_dim", s->n_state},
+        {"kda.head_dim", kda ? s->n_state : 0},
         {"ssm.conv_kernel", s->n_taps},
-        {"attn_res.block_size", s->period > 0 ? RESIDUALS_KEPT : 0},
+        {"attn_res.block_size", kda ? RESIDUALS_KEPT : 0},
         {"expert_latent_length", s->n_expert_embd},
         {"expert_count", s->n_expert},
         {"expert_used_count", s->n_expert_used},
-        {"expert_shared_count", s->n_expert_shared},
+        {"expert_shared_count", qwen4 ? 0 : s->n_expert_shared},
         {"leading_dense_block_count", s->n_dense},
         {"expert_feed_forward_length", s->n_expert ? s->n_ff : 0},
         {"expert_gating_func", s->n_expert ? (int32_t)job->recipe.arch->gating : 0},
@@ -306,8 +362,9 @@ static void put_keys(synth_job *job) {
         if (numbers[i].value > 0)
             gguf_put_u32(w, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);
     }
-    if (s->n_stream > 0) put_compressed_keys(job);
-    if (s->period > 0) put_recurrent_keys(job);
+    if (s->n_out_group > 0) put_compressed_keys(job);
+    if (kda) put_kda_keys(job);
+    if (qwen4) put_qwen4_keys(job);
     bool rms = job->recipe.arch->norm == NORM_RMS;
     const char *eps = rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
     gguf_put_f32(w, arch_key(job, eps, text), NORM_EPS);
