@@ -1,20 +1,25 @@
 #!/bin/sh
 # Measures tokens per second against memory, with the mapped file and with a memory budget. Every run
 # is in a memory control group of that size (root only; version 1 or 2).
-#   scripts/measure-memory.sh [-o PICTURE.svg] [-k ROWS] [-n TOKENS] [-s "SHARES"] [-d "MB READS"] [FILE...]
+#   scripts/measure-memory.sh [-o PICTURE.svg] [-k ROWS] [-n TOKENS] [-m TOKENS] [-s "SHARES"]
+#                             [-d "MB READS"] [FILE...]
 # Prints a table; PICTURE shows it. Floor: the reads of a token at the rate that the drive has for
 # reads of their size. SHARES: sizes of the group as percentages of the file size (default
-# "30 50 80 120"). ROWS: a file to which the measurements are appended; PICTURE shows all its rows.
+# "30 50 80 120"). -n: tokens per test (default: 32); -m: tokens per test of the mapped file, which
+# may need seconds per token (default: as -n). ROWS: a file to which the measurements are appended;
+# PICTURE shows all its rows.
 # -d: the group reads at most so many MB and so many times per second, like a slower drive; the files
 # must then be on a whole disk, not a partition.
 set -eu
 program=${POWERINFER:-$(dirname "$0")/../build/powerinfer}
-picture= kept= tokens=32 shares="30 50 80 120" limits= margin=64 # MiB of the group beyond the budget: page tables
-while getopts o:k:n:s:d: option; do
+picture= kept= tokens=32 mapped_tokens= shares="30 50 80 120" limits=
+margin=64 # MiB of the group beyond the budget: page tables
+while getopts o:k:n:m:s:d: option; do
     case $option in
     o) picture=$OPTARG ;;
     k) kept=$OPTARG ;;
     n) tokens=$OPTARG ;;
+    m) mapped_tokens=$OPTARG ;;
     s) shares=$OPTARG ;;
     d) limits=$OPTARG ;;
     *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
@@ -55,8 +60,7 @@ run_in_group() { # MiB, options of bench...
     sync
     echo 3 >/proc/sys/vm/drop_caches
     sh -c 'echo $$ >"$0/cgroup.procs"; [ ! -d "$1" ] || echo $$ >"$1/cgroup.procs"; shift; exec "$@"' \
-        "$group" "$io" "$program" bench -p 0 -n "$tokens" -r 2 \
-        --json -q "$@" 2>/dev/null |
+        "$group" "$io" "$program" bench -p 0 -r 2 --json -q "$@" 2>/dev/null |
         awk -F'[:,]' '/"tps"/ {t = $2} /"drive_share"/ {s = $2} /"cache_hits"/ {h = $2}
             /"drive_bytes"/ {b = $2} /"drive_reads"/ {r = $2} /"drive_gbps"/ {g = $2}
             END {if (t == "") print "- - - - - -"
@@ -71,9 +75,9 @@ for file; do
     [ -z "$limits" ] || limit_reads "$file" $limits
     for share in $shares; do
         mib=$((bytes / 1048576 * share / 100))
-        mapped=$(run_in_group "$mib" -m "$file" --ram-budget 0)
+        mapped=$(run_in_group "$mib" -m "$file" -n "${mapped_tokens:-$tokens}" --ram-budget 0)
         budget=$(awk "BEGIN {printf \"%.4f\", ($mib - $margin) / 1024}")
-        ours=$(run_in_group "$mib" -m "$file" --ram-budget "$budget")
+        ours=$(run_in_group "$mib" -m "$file" -n "$tokens" --ram-budget "$budget")
         echo "$(basename "$file" .gguf) $bytes $mib $share $mapped $ours" >>"$rows"
         tail -n 1 "$rows" | awk '{printf "| %s | %.2f | %.2f | %d%% | %s | %s | %s | %s | %s | %s | %s | %s |\n",
             $1, $2 / 2 ^ 30, $3 / 1024, $4, $5, $11, $15, $14, $16, ($14 > 0 ? 1e3 * $16 / $14 : ""), $12, $13}'
