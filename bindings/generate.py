@@ -277,7 +277,7 @@ class Python:
             base = "Union[StopText, Text]" if t.base == "pi_stop_text" else camel(t.base)
         elif t.base in known.opaque or t.base == "tm":
             base = "Time" if t.base == "tm" else camel(t.base)
-            return base
+            return "Sequence[%s]" % base if t.pointers > 1 else base
         if t.pointers or t.dims:
             return "%s[%s]" % ("List" if result else "Sequence", base)
         return base
@@ -505,6 +505,8 @@ class Node:
         if t.base in known.structs:
             base = "(StopText | string)" if t.base == "pi_stop_text" else camel(t.base)
         elif t.base in known.opaque or t.base == "tm":
+            if t.pointers > 1:
+                return camel(t.base) + "[]"
             return "Date" if t.base == "tm" else camel(t.base) + " | null"
         if t.pointers or t.dims:
             if base == "number":

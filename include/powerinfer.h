@@ -114,8 +114,10 @@ typedef struct pi_model_info {
     int32_t token_bos, token_eos; /* -1: none */
     bool add_bos;                 /* a text starts with BOS */
     bool recurrent;               /* sessions keep snapshots only: see pi_session_rewind_point */
-    bool drafts;                  /* layers for multi-token prediction: see pi_model_open_drafter */
-    bool is_drafter;
+    int32_t n_draft_layer; /* layers for multi-token prediction: see pi_model_open_drafter; of a
+                              head: those of its file */
+    bool is_drafter;       /* a head */
+    int32_t n_features;    /* of a head: floats of a token's features (pi_session_features) */
 } pi_model_info;
 
 /* The strings are valid until the model is closed. */
@@ -327,8 +329,8 @@ typedef struct pi_input {
      * gives a row for the token before them and for each of them, and the session can be rewound to
      * the first draft, even with recurrent layers. */
     int32_t n_drafts;
-    /* Heads that draft: the features of each token (pi_session_features) [n_tokens][n_embd]; for
-     * other models NULL. */
+    /* Heads that draft: the features of each token (pi_session_features) [n_tokens][n_features];
+     * for other models NULL. */
     const float *features;
 } pi_input;
 

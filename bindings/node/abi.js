@@ -225,8 +225,9 @@ struct('pi_model_info', {
     token_eos: 'int32_t',
     add_bos: 'bool',
     recurrent: 'bool',
-    drafts: 'bool',
+    n_draft_layer: 'int32_t',
     is_drafter: 'bool',
+    n_features: 'int32_t',
 });
 struct('pi_context_options', {
     n_threads: 'int32_t',
@@ -362,13 +363,15 @@ struct('pi_speculator_options', {
     ngrams: 'bool',
     draft_model: 'const pi_model *',
     draft_context: 'pi_context *',
+    chain: 'pi_context **',
+    n_chain: 'int32_t',
     n_texts: 'int32_t',
     n_ctx: 'int32_t',
     n_max: 'int32_t',
     n_min: 'int32_t',
     p_min: 'float',
     n_piece: 'int32_t',
-});
+}, { chain: 'n_chain' });
 struct('pi_draft', {
     text: 'int32_t',
     room: 'int32_t',
@@ -533,7 +536,7 @@ struct('pi_synth_options', {
     seed: 'uint64_t',
     plain: 'bool',
     bundle: 'bool',
-    mtp: 'bool',
+    n_mtp: 'int32_t',
     n_threads: 'int32_t',
     progress: 'pi_progress *',
     user: 'void *',
@@ -951,7 +954,7 @@ export const functions = {
     pi_generation_end:
         'void pi_generation_end(pi_generation * g, int stop, _Out_ pi_released * out)',
     pi_model_open_drafter:
-        'int pi_model_open_drafter(const pi_model * model, const char * path, _Out_ pi_model ** out, _Out_ pi_error * err)',
+        'int pi_model_open_drafter(const pi_model * model, const char * path, int32_t layer, _Out_ pi_model ** out, _Out_ pi_error * err)',
     pi_session_features:
         'const float * pi_session_features(const pi_session * session, int32_t position)',
     pi_session_features_first:

@@ -116,6 +116,7 @@ export const PI_NORM_INT16 = 0;
 export const PI_NORM_TAXICAB = 1;
 export const PI_NORM_EUCLID = 2;
 export const PI_DRAFT_MAX = 64;
+export const PI_DRAFT_HEADS = 16;
 export const PI_SPECULATE_TEXTS = 256;
 export const PI_BUNDLES_KEEP = 0;
 export const PI_BUNDLES_NONE = 1;

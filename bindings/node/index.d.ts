@@ -139,6 +139,7 @@ export const PI_NORM_INT16: 0;
 export const PI_NORM_TAXICAB: 1;
 export const PI_NORM_EUCLID: 2;
 export const PI_DRAFT_MAX: 64;
+export const PI_DRAFT_HEADS: 16;
 export const PI_SPECULATE_TEXTS: 256;
 export const PI_BUNDLES_KEEP: 0;
 export const PI_BUNDLES_NONE: 1;
@@ -340,8 +341,9 @@ export interface ModelInfo {
     token_eos: number;
     add_bos: boolean;
     recurrent: boolean;
-    drafts: boolean;
+    n_draft_layer: number;
     is_drafter: boolean;
+    n_features: number;
 }
 
 export interface ContextOptions {
@@ -470,6 +472,7 @@ export interface SpeculatorOptions {
     ngrams?: boolean;
     draft_model?: Model | null;
     draft_context?: Context | null;
+    chain?: Context[];
     n_texts?: number;
     n_ctx?: number;
     n_max?: number;
@@ -645,7 +648,7 @@ export interface SynthOptions {
     seed?: Integer;
     plain?: boolean;
     bundle?: boolean;
-    mtp?: boolean;
+    n_mtp?: number;
     n_threads?: number;
     progress?: Progress;
 }
@@ -880,7 +883,7 @@ declare class Native {
 export class Model extends Native {
     static open(file: string, options?: ModelOptions & WithSignal): Promise<Model>;
     static open_memory(data: Uint8Array, options?: ModelOptions & WithSignal): Promise<Model>;
-    open_drafter(file?: string | null): Promise<Model>;
+    open_drafter(file?: string | null, layer?: number): Promise<Model>;
     get_info(): ModelInfo;
     tokenize(text: Text, flags?: number): Int32Array;
     token_text(token: number, special?: boolean): Uint8Array;

@@ -337,6 +337,9 @@ class Call {
             this.objects.push(value);
             return open(value).pointer;
         }
+        if (Array.isArray(value) && value[0] instanceof Native) {
+            return value.map((item) => this.field(type, item));
+        }
         if (typeof value === 'function') return this.callback(base, value);
         if (type === 'const char *') return text(value);
         if (base === 'char' && Array.isArray(value)) return value.map(text);
@@ -461,10 +464,10 @@ export class Model extends Native {
                            data.byteLength, values);
     }
 
-    /* Opens a head that drafts for this model, of its own file or another one. */
-    async open_drafter(file = null) {
+    /* Opens a head that drafts for this model, of its own file or another one: one of its layers. */
+    async open_drafter(file = null, layer = 0) {
         return new Call(this).create(Model, 'pi_model_open_drafter', 'pi_model_close', [this], null,
-                                     this, file);
+                                     this, file, layer);
     }
 
     get_info() {
@@ -1201,7 +1204,7 @@ export class Speculator extends Native {
         const values = call.options('pi_speculator_options', { ...given, model });
         const speculator = await call.create(
             Speculator, 'pi_speculator_create', 'pi_speculator_destroy',
-            draft_context ? [model, draft_context] : [model],
+            [model, ...(draft_context ? [draft_context] : []), ...(given.chain ?? [])],
             draft_context ? open(draft_context).lock : new Lock(), values);
         return Object.assign(speculator, { n_texts: given.n_texts, samplers: new Map(),
                                            draft_error: null });

@@ -345,6 +345,7 @@ PI_NORM_INT16 = 0
 PI_NORM_TAXICAB = 1
 PI_NORM_EUCLID = 2
 PI_DRAFT_MAX = 64
+PI_DRAFT_HEADS = 16
 PI_SPECULATE_TEXTS = 256
 PI_BUNDLES_KEEP = pi_bundles.PI_BUNDLES_KEEP
 PI_BUNDLES_NONE = pi_bundles.PI_BUNDLES_NONE
@@ -528,7 +529,8 @@ class pi_model_info(_Struct):
                 ("n_head", c_int32), ("n_head_kv", c_int32), ("n_ctx_train", c_int32),
                 ("n_params", c_uint64), ("weight_bytes", c_uint64), ("has_tokenizer", c_bool),
                 ("token_bos", c_int32), ("token_eos", c_int32), ("add_bos", c_bool),
-                ("recurrent", c_bool), ("drafts", c_bool), ("is_drafter", c_bool)]
+                ("recurrent", c_bool), ("n_draft_layer", c_int32), ("is_drafter", c_bool),
+                ("n_features", c_int32)]
 
 
 class pi_context_options(_Struct):
@@ -622,8 +624,10 @@ class pi_released(_Struct):
 class pi_speculator_options(_Struct):
     _fields_ = [("model", POINTER(pi_model)), ("ngrams", c_bool),
                 ("draft_model", POINTER(pi_model)), ("draft_context", POINTER(pi_context)),
-                ("n_texts", c_int32), ("n_ctx", c_int32), ("n_max", c_int32), ("n_min", c_int32),
-                ("p_min", c_float), ("n_piece", c_int32)]
+                ("chain", POINTER(POINTER(pi_context))), ("n_chain", c_int32), ("n_texts", c_int32),
+                ("n_ctx", c_int32), ("n_max", c_int32), ("n_min", c_int32), ("p_min", c_float),
+                ("n_piece", c_int32)]
+    _counts_ = {"chain": "n_chain"}
 
 
 class pi_draft(_Struct):
@@ -727,7 +731,7 @@ class pi_synth_options(_Struct):
     _fields_ = [("shape", c_char_p), ("type", c_char_p), ("n_layer", c_int32), ("density", c_float),
                 ("down_density", c_float), ("skew_share", c_float), ("skew_mass", c_float),
                 ("rank", c_int32), ("seed", c_uint64), ("plain", c_bool), ("bundle", c_bool),
-                ("mtp", c_bool), ("n_threads", c_int32), ("progress", pi_progress),
+                ("n_mtp", c_int32), ("n_threads", c_int32), ("progress", pi_progress),
                 ("user", c_void_p)]
 
 
@@ -1023,8 +1027,9 @@ class ModelInfo:
     token_eos: "int"
     add_bos: "bool"
     recurrent: "bool"
-    drafts: "bool"
+    n_draft_layer: "int"
     is_drafter: "bool"
+    n_features: "int"
 
 
 class ContextOptions(TypedDict, total=False):
@@ -1156,6 +1161,7 @@ class SpeculatorOptions(TypedDict, total=False):
     ngrams: "bool"
     draft_model: "Model"
     draft_context: "Context"
+    chain: "Sequence[Context]"
     n_texts: "int"
     n_ctx: "int"
     n_max: "int"
@@ -1338,7 +1344,7 @@ class SynthOptions(TypedDict, total=False):
     seed: "int"
     plain: "bool"
     bundle: "bool"
-    mtp: "bool"
+    n_mtp: "int"
     n_threads: "int"
     progress: "Progress"
 
@@ -1727,7 +1733,7 @@ pi_generation_accept = _declare("pi_generation_accept", c_int, POINTER(pi_genera
 pi_generation_end = _declare("pi_generation_end", None, POINTER(pi_generation), c_int,
     POINTER(pi_released))
 pi_model_open_drafter = _declare("pi_model_open_drafter", c_int, POINTER(pi_model), c_char_p,
-    POINTER(POINTER(pi_model)), POINTER(pi_error))
+    c_int32, POINTER(POINTER(pi_model)), POINTER(pi_error))
 pi_session_features = _declare("pi_session_features", POINTER(c_float), POINTER(pi_session),
     c_int32)
 pi_session_features_first = _declare("pi_session_features_first", c_int32, POINTER(pi_session))
@@ -2044,6 +2050,9 @@ class _Call:
             return _floats(values)
         if element is c_char_p:
             values = [self.text(v) for v in values]
+        elif values and isinstance(values[0], _Object):
+            self.objects += values
+            values = [v._open().pointer for v in values]
         elif hasattr(element, "_counts_"):  # a struct
             if element is pi_stop_text:
                 values = [{"text": v} if isinstance(v, (str, bytes)) else v for v in values]
@@ -2198,12 +2207,12 @@ class Model(_Object):
         model._open().kept = room
         return model
 
-    def open_drafter(self, path: Optional[Path] = None) -> "Model":
-        """Opens a head that drafts for this model: its layers for multi-token prediction, or those
-        of a file. Contexts keep features for it with the option `drafter`."""
+    def open_drafter(self, path: Optional[Path] = None, layer: int = 0) -> "Model":
+        """Opens a head that drafts for this model: one of its layers for multi-token prediction, or
+        of those of a file. Contexts keep features for it with the option `drafter`."""
         call, head = _Call(), Model.__new__(Model)
         head._opened(call.create(pi_model_open_drafter, pi_model_close, pi_model, [self], None,
-                                 self, None if path is None else _bytes(path)))
+                                 self, None if path is None else _bytes(path), layer))
         return head
 
     def _opened(self, handle: _Handle) -> None:
@@ -2877,9 +2886,14 @@ class Session(_Object):
 class Speculator(_Object):
     """Drafts tokens for speculative decoding."""
 
-    def __init__(self, model: Model, draft_context: Optional[Context] = None, **options: Any):
-        """Options: the fields of SpeculatorOptions. draft_context: of the model that drafts."""
-        call, parents = _Call(), [model] + ([draft_context] if draft_context else [])
+    def __init__(self, model: Model, draft_context: Optional[Context] = None,
+                 chain: Sequence[Context] = (), **options: Any):
+        """Options: the fields of SpeculatorOptions. draft_context: of the model that drafts; chain:
+        of the heads after it."""
+        call = _Call()
+        parents = [model] + ([draft_context] if draft_context else []) + list(chain)
+        if chain:
+            options["chain"] = list(chain)
         values = {"n_texts": 1, "n_ctx": model.get_info().n_ctx_train, "model": model, **options}
         if draft_context:
             values["draft_context"], values["draft_model"] = draft_context, draft_context.model

@@ -232,12 +232,13 @@ pi_status pi_model_open_memory(const void *data, size_t n_bytes, const pi_model_
     return open_from(&from, options, out, err);
 }
 
-static pi_status open_drafter(pi_model *m, const pi_model *target, const char *path,
+static pi_status open_drafter(pi_model *m, const pi_model *target, const char *path, int32_t layer,
                               pi_error *err) {
     gguf_file *file = NULL;
     const gguf_open_options options = {.report = NULL};
     pi_status status = path ? gguf_open(path, &options, &file, err) : PI_OK;
-    if (status == PI_OK) status = model_open_drafter(target->weights, file, &m->weights, err);
+    if (status == PI_OK)
+        status = model_open_drafter(target->weights, file, layer, &m->weights, err);
     if (status != PI_OK) return status;
     m->name = mem_strdup(m->weights->name);
     m->architecture = mem_strdup(m->weights->arch->name);
@@ -248,14 +249,16 @@ static pi_status open_drafter(pi_model *m, const pi_model *target, const char *p
     return PI_OK;
 }
 
-pi_status pi_model_open_drafter(const pi_model *target, const char *path, pi_model **out,
-                                pi_error *err) {
+pi_status pi_model_open_drafter(const pi_model *target, const char *path, int32_t layer,
+                                pi_model **out, pi_error *err) {
     *out = NULL;
+    if (layer < 0)
+        return error_set(err, PI_ERR_ARG, "out of range: head that drafts: layer %d", layer);
     if (!target->weights || target->weights->draft.target)
         return error_set(err, PI_ERR_ARG, "no weights: head that drafts: give it a whole model");
     pi_model *m = mem_calloc(1, sizeof *m);
     if (!m) return error_nomem(err, sizeof *m, "model");
-    pi_status status = open_drafter(m, target, path, err);
+    pi_status status = open_drafter(m, target, path, layer, err);
     if (status != PI_OK) {
         pi_model_close(m);
         return status;
@@ -310,8 +313,12 @@ void pi_model_get_info(const pi_model *m, pi_model_info *info) {
         info->n_ctx_train = hp->n_ctx_train;
         info->n_params = m->weights->n_params;
         info->weight_bytes = m->weights->weight_bytes;
-        info->drafts = hp->n_draft_layer > 0;
+        info->n_draft_layer = hp->n_draft_layer;
         info->is_drafter = m->weights->draft.target != NULL;
+        if (info->is_drafter) {
+            info->n_draft_layer = m->weights->draft.n_layers;
+            info->n_features = (int32_t)plan_residual_width(m->weights);
+        }
     }
     if (m->text) {
         const tokenizer_info *t = tokenizer_get_info(m->text);

@@ -220,6 +220,6 @@ pi_synth_options cli_synth_options(const cli_options *o) {
     options.rank = (int32_t)o->rank;
     options.plain = o->plain;
     options.bundle = o->synth_bundle;
-    options.mtp = o->mtp;
+    options.n_mtp = (int32_t)o->mtp;
     return options;
 }

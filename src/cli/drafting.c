@@ -125,9 +125,19 @@ static pi_status open_head(const cli_options *o, const pi_model *model, int32_t 
     char path[OPTION_PATH_BYTES];
     const char *file;
     pi_status status = draft_path(o, path, &file, err);
-    if (status == PI_OK) status = pi_model_open_drafter(model, file, &d->model, err);
+    if (status == PI_OK) status = pi_model_open_drafter(model, file, 0, &d->model, err);
     if (status != PI_OK) return status;
-    return create_context(o, PI_MODE_AUTO, d->model, n_texts, n_ctx, &d->context, err);
+    pi_model_info info;
+    pi_model_get_info(d->model, &info);
+    status = create_context(o, PI_MODE_AUTO, d->model, n_texts, n_ctx, &d->context, err);
+    for (int32_t i = 1; i < info.n_draft_layer && i < PI_DRAFT_HEADS && status == PI_OK; i++) {
+        pi_model **further = &d->chain_models[d->n_chain];
+        status = pi_model_open_drafter(model, file, i, further, err);
+        if (status != PI_OK) break;
+        status = create_context(o, PI_MODE_AUTO, *further, n_texts, n_ctx, &d->chain[d->n_chain++],
+                                err);
+    }
+    return status;
 }
 
 pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n_texts,
@@ -149,6 +159,8 @@ pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n
     s.ngrams = kind == SPEC_NGRAM || kind == SPEC_AUTO;
     s.draft_model = kind == SPEC_SELF ? model : d->model;
     s.draft_context = d->context;
+    s.chain = d->chain;
+    s.n_chain = d->n_chain;
     s.n_texts = n_texts;
     s.n_ctx = n_ctx;
     s.n_max = (int32_t)o->draft_max;
@@ -161,6 +173,10 @@ pi_status drafting_create(const cli_options *o, const pi_model *model, int32_t n
 
 void drafting_free(drafting *d) {
     pi_speculator_destroy(d->speculator);
+    for (int32_t i = 0; i < d->n_chain; i++) {
+        pi_context_destroy(d->chain[i]);
+        pi_model_close(d->chain_models[i]);
+    }
     pi_context_destroy(d->context);
     pi_model_close(d->model);
     *d = (drafting){.model = NULL};

@@ -332,8 +332,9 @@ const option option_table[] = {
     ROW(FLAG, COMMAND, COMMAND_SYNTH, synth_bundle, NAMES("bundle", NULL),
         .help = "store a neuron's rows, or an expert's matrices, of gate, up and down next to each "
                 "other: faster for models larger than memory"),
-    ROW(FLAG, COMMAND, COMMAND_SYNTH, mtp, NAMES("mtp", NULL),
-        .help = "add a layer for multi-token prediction: a head for --spec-type mtp"),
+    ROW(INTEGER, COMMAND, COMMAND_SYNTH, mtp, NAMES("mtp", NULL), .argument = "N", .standard = "0",
+        RANGE(0, PI_DRAFT_HEADS),
+        .help = "add N layers for multi-token prediction: heads for --spec-type mtp"),
     /* prepare */
     ROW(TEXT, COMMAND, COMMAND_PREPARE | COMMAND_TUNE, calibration, NAMES("calibration", NULL),
         .argument = "FILE", .help = "calibration text, UTF-8 (default: the bundled text)"),

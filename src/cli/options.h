@@ -165,7 +165,8 @@ typedef struct cli_options {
     double density, down_density;
     option_pair skew;
     int64_t rank, layers;
-    bool plain, synth_bundle, mtp;
+    bool plain, synth_bundle;
+    int64_t mtp;
     /* quantize, imatrix */
     const char *imatrix, *output_type, *embedding_type;
     option_texts tensor_types;

@@ -137,9 +137,10 @@ static void set_state(ubatch_item *item, int done) {
 static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
     engine_ubatch *u = &c->cpu.ubatch;
     ubatch_item *item = &c->cpu.ubatch.items[u->n_items++];
+    const float *features = in->features;
+    if (features) features += done * plan_residual_width(c->cpu.model);
     *item = (ubatch_item){.session = in->session,
-                          .features = in->features ? in->features + done * c->cpu.model->hp.n_embd
-                                                   : NULL,
+                          .features = features,
                           .row = u->n_tokens,
                           .n_tokens = n,
                           .pos = in->session->length + done};

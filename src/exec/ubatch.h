@@ -12,7 +12,7 @@ typedef struct ubatch_item {
     pi_session *session;
     int row, n_tokens;
     int64_t pos;           /* of the first token */
-    const float *features; /* heads that draft: [n_tokens][n_embd]; others: NULL */
+    const float *features; /* heads that draft: [n_tokens][n_stream * n_embd]; others: NULL */
     /* Recurrent layers: the state before the first token (NULL: zeros), after the last one, and
      * after n_before of them (NULL: not wanted). The first two may be the same. */
     const float *state_from;

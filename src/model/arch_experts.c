@@ -416,6 +416,7 @@ static const arch_row rows[] = {
     {GGUF_ROW("deepseek4", RMS, INTERLEAVED, SILU), .gating = GATING_SQRT_SOFTPLUS,
      .window_period = 1, .qk_norm = NORM_RMS, .rot_last = true, .index_rot_last = true,
      .one_rope_base = true, .yarn_unscaled = true, .clamp_by_key = true, .clamp_shared = true,
+     .draft_raw = true,
      .has = ARCH_EXPERTS_UNSCALED | ARCH_FFN_UNSCALED | ARCH_EXPERT_KEYS | ARCH_ROPE_LOCAL,
      TENSORS(deepseek4_tensors)},
     {GGUF_ROW("dbrx", LAYER, NEOX, SILU), .gating = GATING_SOFTMAX,

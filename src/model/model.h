@@ -321,12 +321,13 @@ typedef struct model_adapter {
 } model_adapter;
 
 /* A head that drafts for another model, as a model of one layer. A token's features are n_embd
- * floats, which the model, or the head itself for the tokens that it drafts, computed for the token
- * before it: the residual stream after the last layer and norm (draft_raw: before the norm), or
- * with ROLE_DRAFT_FUSE a projection of the stream before the layers `reads`. */
+ * floats, which the model, or a head for the tokens that it drafts, computed for the token before
+ * it: the residual stream after the last layer and norm (draft_raw: before the norm; all n_stream
+ * streams), or with ROLE_DRAFT_FUSE a projection of the stream before the layers `reads`. */
 enum { MODEL_DRAFT_READS = 8 };
 typedef struct model_draft {
     const struct model *target;       /* NULL: this is no head */
+    int32_t n_layers;                 /* heads in its file */
     int32_t n_reads;                  /* 0: after the last layer */
     int32_t reads[MODEL_DRAFT_READS]; /* ascending, in 0..n_layer of the target */
     bool normed_reads;                /* with ROLE_DRAFT_FUSE: its input is normed */

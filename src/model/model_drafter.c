@@ -113,19 +113,24 @@ static void keep_layer(model *m, int layer) {
     m->hp.n_draft_layer = 0;
 }
 
-static pi_status open_nextn(model *m, pi_error *err) {
+static pi_status open_nextn(model *m, int number, pi_error *err) {
     const model *target = m->draft.target;
     m->arch = target->arch;
     pi_status status = read_layers(m, err);
     if (status != PI_OK) return status;
-    int layer = m->hp.n_layer - m->hp.n_draft_layer;
+    int layer = m->hp.n_layer - m->hp.n_draft_layer + number;
     if (m->hp.n_draft_layer == 0)
         return fail(m, PI_ERR_NOT_FOUND,
                     "it has no layers for multi-token prediction (nextn_predict_layers)", err);
+    if (number >= m->hp.n_draft_layer)
+        return fail(m, PI_ERR_NOT_FOUND, "it has fewer layers for multi-token prediction", err);
+    m->draft.n_layers = m->hp.n_draft_layer;
     if (m->hp.n_embd != target->hp.n_embd)
         return fail(m, PI_ERR_FORMAT, "embedding_length is not the model's", err);
     m->hp.n_vocab = target->hp.n_vocab;
     m->hp.n_pos = target->hp.n_pos;
+    if (m->layers[layer].hp.ratio > 0)
+        return fail(m, PI_ERR_UNSUPPORTED, "its layer has compressed keys", err);
     m->layers[layer].hp.kv_layer = layer;
     status = model_bind_layers(m, layer, err);
     model_clear_sparse(m); /* `prepare` leaves these layers as they are */
@@ -204,8 +209,10 @@ static pi_status bind_ids(model *m, pi_error *err) {
     return PI_OK;
 }
 
-static pi_status open_eagle3(model *m, pi_error *err) {
+static pi_status open_eagle3(model *m, int number, pi_error *err) {
     const model *target = m->draft.target;
+    if (number > 0) return fail(m, PI_ERR_NOT_FOUND, "an EAGLE-3 head has one layer", err);
+    m->draft.n_layers = 1;
     m->arch = &eagle3;
     pi_status status = read_layers(m, err);
     if (status == PI_OK && m->hp.n_layer != 1)
@@ -244,19 +251,22 @@ static bool names(const gguf_file *file, const char *architecture) {
     return v && gguf_as_string(v, &s) && gguf_string_is(s, architecture);
 }
 
-static pi_status bind(model *m, pi_error *err) {
+static pi_status bind(model *m, int layer, pi_error *err) {
     const model *target = m->draft.target;
-    if (target->hp.n_stream > 1 || model_keeps_embedding(target) || target->arch->encoder)
+    bool eagle = names(m->file, MODEL_EAGLE3_ARCHITECTURE);
+    bool streams = target->hp.n_stream > 1 && (eagle || !target->arch->draft_raw);
+    if (streams || model_keeps_embedding(target) || target->arch->encoder)
         return error_set(err, PI_ERR_UNSUPPORTED,
                          "not supported: %s: heads that draft for architecture %s",
                          gguf_path(target->file), target->arch->name);
-    if (names(m->file, MODEL_EAGLE3_ARCHITECTURE)) return open_eagle3(m, err);
+    if (eagle) return open_eagle3(m, layer, err);
     if (!names(m->file, target->arch->name))
         return fail(m, PI_ERR_FORMAT, "its architecture is neither the model's nor eagle3", err);
-    return open_nextn(m, err);
+    return open_nextn(m, layer, err);
 }
 
-pi_status model_open_drafter(const model *target, gguf_file *file, model **out, pi_error *err) {
+pi_status model_open_drafter(const model *target, gguf_file *file, int layer, model **out,
+                             pi_error *err) {
     *out = NULL;
     model *m = mem_calloc(1, sizeof *m);
     if (!m) {
@@ -267,7 +277,7 @@ pi_status model_open_drafter(const model *target, gguf_file *file, model **out, 
     m->shares_file = !file;
     m->file = file ? file : target->file;
     m->draft.target = target;
-    pi_status status = bind(m, err);
+    pi_status status = bind(m, layer, err);
     snprintf(m->name, sizeof m->name, "%s", target->name);
     if (status != PI_OK) {
         model_close(m);

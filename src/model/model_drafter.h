@@ -5,13 +5,14 @@
 
 #include "model.h"
 
-/* file NULL: the first of the target's own layers after the last one. Else a file with such layers
- * for the target's architecture, or an EAGLE-3 head; the head then owns the file, which is closed
- * after an error. What the file lacks of embeddings, output norm and output matrix is the target's;
- * the target must outlive the head. PI_ERR_NOT_FOUND: the file has no head; PI_ERR_UNSUPPORTED: an
- * architecture whose tokens have several residual streams or embeddings per layer, or an encoder;
- * PI_ERR_FORMAT. */
-pi_status model_open_drafter(const model *target, gguf_file *file, model **out, pi_error *err);
+/* file NULL: the target's own layers after the last one. Else a file with such layers for the
+ * target's architecture, or an EAGLE-3 head; the head then owns the file, which is closed after an
+ * error. layer: 0 for the first of these layers. What the file lacks of embeddings, output norm and
+ * output matrix is the target's; the target must outlive the head. PI_ERR_NOT_FOUND: the file has
+ * no such head; PI_ERR_UNSUPPORTED: an encoder, or an architecture with embeddings per layer or
+ * with several residual streams (except DeepSeek-V4); PI_ERR_FORMAT. */
+pi_status model_open_drafter(const model *target, gguf_file *file, int layer, model **out,
+                             pi_error *err);
 
 /* Tensors that a layer for multi-token prediction adds to those of the architecture. */
 const arch_tensor *model_nextn_tensors(int *n);

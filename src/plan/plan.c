@@ -260,8 +260,10 @@ static void add_embedding(plan *p) {
     else if (model_keeps_embedding(p->model))
         plan_add_kept_embedding(p);
     if (plan_has_streams(p)) plan_add_spread(p);
-    if (plan_sums_streams(p)) plan_add_hyper_start(p);
-    if (p->model->draft.target) plan_add_draft_in(p);
+    if (p->model->draft.target)
+        plan_add_draft_in(p);
+    else if (plan_sums_streams(p))
+        plan_add_hyper_start(p);
 }
 
 /* The residual stream starts on the CPU, which has the embedding table or receives the stream of
@@ -453,7 +455,7 @@ static void set_widths(plan *p, plan_side side) {
         }
         if (s->op == OP_DRAFT_READ)
             widen(width, BUF_DRAFT_READS, STEP_ARGS(s, draft_read)->at + p->model->hp.n_embd);
-        if (s->op == OP_DRAFT_IN) widen(width, BUF_DRAFT_IN, 2 * p->model->hp.n_embd);
+        if (s->op == OP_DRAFT_IN) widen(width, BUF_DRAFT_IN, 2 * plan_residual_width(p->model));
         if (s->out == BUF_LAYER_EMBD) widen(width, BUF_LAYER_EMBD, p->width[BUF_LAYER_EMBD]);
         if (s->op == OP_CONV) {
             const plan_recurrent *mixer = STEP_ARGS(s, recurrent)->mixer;

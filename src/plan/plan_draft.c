@@ -1,7 +1,7 @@
 /* plan_draft.c: steps for heads that draft (model_drafter.h). The model's plan computes the head's
  * features from the residual stream, and sessions keep them:
  *
- *   MTP       after the last layer: norm -> draft_keep
+ *   MTP       after the last layer: norm -> draft_keep (draft_raw: all streams, without the norm)
  *   EAGLE-3   before some layers: draft_read; after the last of them: quantize -> matmul ->
  *             draft_keep
  *
@@ -9,6 +9,9 @@
  * drafts:
  *
  *   embed -> draft_in -> [quantize -> matmul] -> [the layer] -> norm -> draft_keep -> the head
+ *
+ * A head with several streams joins the embedding with each of them: draft_in -> (quantize ->
+ * matmul) for every stream -> [the layer] -> draft_keep -> the head
  *
  * The layer of an EAGLE-3 head has no norm before attention: Q, K and V read DRAFT_IN. Features are
  * computed on the CPU, where the head is; between layers of a GPU the stream goes there and
@@ -21,13 +24,15 @@ bool plan_draft_reads(const model *drafter, int layer) {
     return false;
 }
 
-/* FEATURES = X, normed as for the output matrix. */
+/* FEATURES = X, normed as for the output matrix, or all streams. */
 static void add_stream_features(plan *p, bool normed) {
-    static const model_tensor none = {0};
     const model_tensor *t = p->model->t;
-    plan_step *s = plan_add_step(p, SIDE_CPU, OP_NORM, -1, BUF_X);
-    *STEP_ARGS(s, norm) = plan_make_norm(p, normed ? &t[ROLE_OUTPUT_NORM] : &none,
-                                         &t[ROLE_OUTPUT_NORM_BIAS]);
+    plan_step *s = plan_add_step(p, SIDE_CPU, OP_NORM, -1, plan_residual(p));
+    if (normed)
+        *STEP_ARGS(s, norm) = plan_make_norm(p, &t[ROLE_OUTPUT_NORM], &t[ROLE_OUTPUT_NORM_BIAS]);
+    else
+        *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_NONE,
+                                          .width = plan_residual_width(p->model)};
     s->out = BUF_FEATURES;
 }
 
@@ -68,7 +73,7 @@ void plan_add_draft_reads(plan *p, const model *drafter, int layer) {
                                                BUF_FEATURES);
         plan_set_matrix(s, &m);
     }
-    add_keep(p, drafter->hp.n_embd);
+    add_keep(p, plan_residual_width(drafter));
 }
 
 void plan_add_draft_in(plan *p) {
@@ -80,16 +85,20 @@ void plan_add_draft_in(plan *p) {
         .features = plan_make_norm(p, &t[ROLE_DRAFT_NORM], NULL),
         .residual = joined,
         .normed = p->model->draft.normed_residual};
-    if (joined) return;
-    plan_add_step(p, SIDE_CPU, OP_QUANTIZE, -1, BUF_DRAFT_IN);
-    s = plan_add_step(p, SIDE_CPU, OP_MATMUL, -1, BUF_DRAFT_IN);
-    plan_add_matrix(p, s, ROLE_DRAFT_PROJ, ROLE_COUNT, BUF_X);
+    for (int k = 0; k < p->model->hp.n_stream && !joined; k++) {
+        const int64_t n_embd = p->model->hp.n_embd, in_at = 2 * k * n_embd;
+        plan_add_step(p, SIDE_CPU, OP_QUANTIZE, -1, BUF_DRAFT_IN)->in_at = in_at;
+        s = plan_add_step(p, SIDE_CPU, OP_MATMUL, -1, BUF_DRAFT_IN);
+        s->in_at = in_at;
+        plan_add_matrix(p, s, ROLE_DRAFT_PROJ, ROLE_COUNT, plan_residual(p));
+        s->matrix[0].out_at = k * n_embd;
+    }
 }
 
 void plan_add_draft_features(plan *p) {
     bool joined = !p->model->t[ROLE_DRAFT_PROJ].data;
     add_stream_features(p, !joined && !p->model->arch->draft_raw);
-    add_keep(p, p->model->hp.n_embd);
+    add_keep(p, plan_residual_width(p->model));
 }
 
 void plan_add_draft_logits(plan *p) {

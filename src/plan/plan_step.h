@@ -74,8 +74,9 @@ typedef enum plan_buffer {
     BUF_EXPERT_OUT,  /* [n_expert_embd] */
     /* Heads that draft (plan_draft.c). */
     BUF_DRAFT_READS, /* inputs of the layers that the head reads [n_reads * n_embd] */
-    BUF_FEATURES,    /* features for the head [its n_embd] */
-    BUF_DRAFT_IN,    /* in a head: the normed embedding and the normed features [2 * n_embd] */
+    BUF_FEATURES,    /* features for the head [its n_stream * n_embd] */
+    BUF_DRAFT_IN,    /* in a head, for each stream: the normed embedding and the normed features
+                        [n_stream * 2 * n_embd] */
     BUF_LOGITS,      /* [n_vocab], one row per wanted row of logits */
     BUF_COUNT
 } plan_buffer;

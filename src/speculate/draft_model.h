@@ -7,28 +7,39 @@
  *
  * A head evaluates a token with the features of the token before it, so its session is a token
  * shorter than the text, and it begins where the text's session keeps features. For its own drafts
- * it uses its own features; these tokens are evaluated again when the model has accepted them. */
+ * it uses its own features; these tokens are evaluated again when the model has accepted them.
+ *
+ * Of a chain of heads, number i drafts the token i + 1 after the text. It reads the text with the
+ * model's features, like the first one, then the drafted tokens, each with the features of the head
+ * that drafted it (as llama.cpp does). */
 #ifndef SPECULATE_DRAFT_MODEL_H
 #define SPECULATE_DRAFT_MODEL_H
 
 #include "draft_pace.h"
 #include "powerinfer_speculate.h"
 
-typedef struct draft_text {
+/* The session of a text. */
+typedef struct draft_reader {
     pi_session *session;
     int32_t *read; /* [n_ctx], tokens in the session; of a head: and those before them */
     int32_t n_read;
-    int32_t first;       /* heads: the session begins with token first + 1; other models: 0 */
-    pi_sampler *sampler; /* a clone of the text's; NULL: no text yet */
+    int32_t first; /* heads: the session begins with token first + 1; other models: 0 */
+} draft_reader;
+
+typedef struct draft_text {
+    draft_reader readers[PI_DRAFT_HEADS]; /* one for each context */
+    pi_sampler *sampler;                  /* a clone of the text's; NULL: no text yet */
 } draft_text;
 
 typedef struct draft_model {
-    pi_context *context;
+    pi_context *contexts[PI_DRAFT_HEADS]; /* the draft model's, or those of a chain of heads */
+    int n_contexts;
     const pi_model *model;
     int32_t n_vocab; /* of the draft model's logits */
     bool is_head;
     int32_t width;     /* heads: floats of a token's features */
-    float *features;   /* heads: [n_piece][width] */
+    float *features;   /* heads: [n_piece][width], and */
+    int32_t *tokens;   /* [n_piece], inputs of a step */
     draft_text *texts; /* [n_texts] */
     int32_t n_texts;
     pi_input *inputs;      /* [n_texts] */
@@ -45,7 +56,7 @@ typedef struct draft_job {
     const pi_session *session; /* heads: the text's, without its last token */
     int32_t *draft;            /* [n_wanted], filled */
     int32_t n_wanted, n;       /* tokens wanted (n_tokens + n_wanted <= n_ctx); drafted */
-    bool ready;                /* the session has evaluated the whole text */
+    bool ready;                /* the step evaluates the text to its end */
 } draft_job;
 
 /* Statuses of pi_speculator_create. A zeroed draft_model, also after an error, can be freed. */

@@ -65,6 +65,7 @@ static pi_status check(const pi_speculator_options *o, pi_error *err) {
         what = "n_max or n_min";
     if (!(o->p_min >= 0 && o->p_min <= 1)) what = "p_min";
     if (!o->ngrams && !o->draft_model) what = "neither ngrams nor draft_model";
+    if (o->n_chain < 0 || o->n_chain >= PI_DRAFT_HEADS) what = "n_chain";
     if (what)
         return error_set(err, PI_ERR_ARG,
                          "out of range: speculative decoding: %s: see powerinfer_speculate.h",
@@ -97,6 +98,11 @@ pi_status pi_speculator_create(const pi_speculator_options *options, pi_speculat
     s->options = *options;
     s->plain_after = PLAIN_FIRST;
     s->has_model = options->draft_model != NULL;
+    if (s->has_model && options->n_chain > 0) { /* a token per head */
+        const int32_t most = 1 + options->n_chain;
+        if (s->options.n_max > most) s->options.n_max = most;
+        if (s->options.n_min > most) s->options.n_min = most;
+    }
     status = create_texts(s, err);
     if (status == PI_OK && s->has_model) status = draft_model_create(&s->model, options, err);
     if (status != PI_OK) {

@@ -17,6 +17,7 @@
 #include "mem.h"
 #include "model_drafter.h"
 #include "pool.h"
+#include "powerinfer_speculate.h"
 #include "powerinfer_tools.h"
 #include "progress.h"
 #include "sparse_keys.h"
@@ -27,7 +28,7 @@ enum {
     ROWS_AT_ONCE = 4,      /* rows that a worker takes: enough to make the counter free */
     NAME_BYTES = 128,
     PREDICTOR_RANK_STEP = 32, /* in the file format */
-    LAYERS_MAX = 256,         /* of any shape, at most */
+    LAYERS_MAX = 256,         /* of any shape with heads, at most */
     HYPER_ROUNDS = 20,        /* DeepSeek-V4's */
     RESIDUALS_KEPT = 12       /* Kimi-K3 keeps its residual stream after so many layers */
 };
@@ -39,6 +40,7 @@ static const double RECALL = 0.98;
 typedef struct synth_job {
     const pi_synth_options *options;
     synth_recipe recipe;
+    synth_shape shape;              /* of the file */
     const quant_traits *traits;     /* of matrices */
     const quant_traits *fc2_traits; /* of the predictor's fc2, whose rows may be short */
     bundle_kind kind;               /* of bundles */
@@ -126,11 +128,10 @@ static pi_status check_options(synth_job *job, pi_error *err) {
             "shape %s: several residual streams cannot be prepared: write a plain file",
             r->shape->name);
     }
-    if (o->mtp && r->shape->n_stream > 0) {
-        return error_set(err, PI_ERR_ARG, "shape %s: no head that drafts reads several streams",
-                         r->shape->name);
-    }
-    if (o->mtp && r->shape->period > 0) {
+    if (o->n_mtp < 0 || o->n_mtp > PI_DRAFT_HEADS)
+        return error_set(err, PI_ERR_ARG, "out of range: %d heads that draft: at most %d", o->n_mtp,
+                         PI_DRAFT_HEADS);
+    if (o->n_mtp > 0 && r->shape->period > 0) {
         return error_set(err, PI_ERR_ARG, "shape %s: there are no heads that draft for it",
                          r->shape->name);
     }
@@ -142,7 +143,10 @@ static pi_status check_options(synth_job *job, pi_error *err) {
         return error_set(err, PI_ERR_ARG, "down density %g: choose 0 to the density, %g",
                          (double)o->down_density, (double)o->density);
     r->n_layer = o->n_layer ? o->n_layer : r->shape->n_layer;
-    r->n_draft = o->mtp;
+    r->n_draft = o->n_mtp;
+    job->shape = *r->shape;
+    job->shape.n_main = r->n_layer;
+    r->shape = &job->shape;
     r->rank = o->rank;
     r->seed = o->seed;
     r->prepared = !o->plain;
@@ -228,16 +232,21 @@ static void put_prepared_keys(synth_job *job) {
 }
 
 static void put_compressed_keys(synth_job *job) {
-    int32_t ratios[LAYERS_MAX], n = job->recipe.n_layer;
+    int32_t ratios[LAYERS_MAX], n = job->recipe.n_layer + job->recipe.n_draft;
+    float clamps[LAYERS_MAX];
     char text[NAME_BYTES];
-    for (int32_t i = 0; i < n; i++) ratios[i] = synth_shape_ratio(job->recipe.shape, i);
+    for (int32_t i = 0; i < n; i++) {
+        ratios[i] = synth_shape_ratio(job->recipe.shape, i);
+        clamps[i] = 10;
+    }
     gguf_put_array(job->writer, arch_key(job, "attention.compress_ratios", text), GGUF_I32, ratios,
                    (uint64_t)n);
     gguf_put_f32(job->writer, arch_key(job, "attention.compress_rope_freq_base", text), 160000);
     gguf_put_f32(job->writer, arch_key(job, "hyper_connection.epsilon", text), HYPER_EPS);
     gguf_put_f32(job->writer, arch_key(job, "expert_weights_scale", text), 1.5f);
     gguf_put_bool(job->writer, arch_key(job, "expert_weights_norm", text), true);
-    put_layers(job, arch_key(job, "swiglu_clamp_exp", text), 10, NULL);
+    gguf_put_array(job->writer, arch_key(job, "swiglu_clamp_exp", text), GGUF_F32, clamps,
+                   (uint64_t)n);
 }
 
 static void put_recurrent_keys(synth_job *job) {

@@ -49,6 +49,7 @@ typedef struct synth_shape {
     int32_t period, n_taps, n_state;
     int32_t n_expert_embd; /* elements of the latent vector that experts read; 0: n_embd */
     activation activation;
+    int32_t n_main; /* of a file: layers before those that draft; 0: not known */
     bool biased; /* projections, router and experts have (zero) biases, which other programs need */
 } synth_shape;
 

@@ -104,6 +104,7 @@ bool synth_shape_attends(const synth_shape *s, int32_t layer) {
 int32_t synth_shape_ratio(const synth_shape *s, int32_t layer) {
     enum { FIRST = 2, ALL = 128 };
     if (s->n_stream == 0 || layer < FIRST) return 0;
+    if (s->n_main > 0 && layer >= s->n_main) return 0; /* heads attend to a window only */
     return layer % 2 == 0 ? SELECTED : ALL;
 }
 

@@ -357,7 +357,7 @@ class State(WithModel):
             self.assertEqual(result.tokens, plain)
             self.assertGreater(result.n_drafted, 0)
             row = session.features(session.length() - 1)
-            self.assertEqual(len(row), head.get_info().n_embd)
+            self.assertEqual(len(row), head.get_info().n_features)
             self.assertGreater(max(map(abs, row)), 0)
             self.assertIsNone(session.features(session.length()))
         self.assertIsNone(self.session.features(0))

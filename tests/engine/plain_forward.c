@@ -734,12 +734,13 @@ static double *join(const plain *p, double *a, double *b) {
     return y;
 }
 
-void plain_draft(const tiny_model *t, const char *path, const char *target, const double *features,
-                 const int32_t *tokens, int n_tokens, double *logits, double *next) {
+void plain_draft(const tiny_model *t, const char *path, const char *target, int number,
+                 const double *features, const int32_t *tokens, int n_tokens, double *logits,
+                 double *next) {
     plain p = open_plain(t, path, PLAIN_DENSE, n_tokens);
     plain other = open_plain(t, target, PLAIN_DENSE, n_tokens);
     bool eagle = strcmp(t->arch, "eagle3") == 0;
-    int layer = eagle ? 0 : t->n_layer, n = t->n_embd;
+    int layer = eagle ? 0 : t->n_layer + number, n = t->n_embd;
     int n_out = t->draft.n_ids ? t->draft.n_ids : t->n_vocab;
     double *table = load(&p, -1, "token_embd.weight");
     double *e = embed(table ? &p : &other, -1, "token_embd.weight", tokens);

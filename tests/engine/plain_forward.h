@@ -24,11 +24,12 @@ void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const
 void plain_reads(const tiny_model *t, const char *path, const int *layers, const int32_t *tokens,
                  int n_tokens, double *out);
 /* Logits of a head, [n_tokens][n_vocab of the target], and the features for the token after each:
- * the first layer of t->draft.n, or the file of an EAGLE-3 head. target: where the file lacks
+ * layer `number` of t->draft.n, or the file of an EAGLE-3 head. target: where the file lacks
  * embeddings and output. `features`: of the token before each; features[0] may be another head's.
  */
-void plain_draft(const tiny_model *t, const char *path, const char *target, const double *features,
-                 const int32_t *tokens, int n_tokens, double *logits, double *next);
+void plain_draft(const tiny_model *t, const char *path, const char *target, int number,
+                 const double *features, const int32_t *tokens, int n_tokens, double *logits,
+                 double *next);
 /* EAGLE-3: features from what plain_reads gives, for each token. */
 void plain_fuse(const tiny_model *t, const char *path, const double *reads, int n_tokens,
                 double *features);

@@ -47,6 +47,7 @@ static void ok(pi_status status) {
 typedef struct pair {
     tiny_model target, head; /* head: the target, with layers that draft, or an eagle3 */
     bool eagle;
+    int number; /* of the layer that drafts */
 } pair;
 
 static pair mtp_pair(const char *arch) {
@@ -91,7 +92,8 @@ static opened open_pair(const pair *p, pi_kernels kernels, pi_device_choice devi
     options.kernels = kernels;
     options.device = device;
     o.target = run_open(MODEL_PATH, &options);
-    ok(pi_model_open_drafter(o.target.model, p->eagle ? HEAD_PATH : NULL, &o.drafter, &err));
+    ok(pi_model_open_drafter(o.target.model, p->eagle ? HEAD_PATH : NULL, p->number, &o.drafter,
+                             &err));
     ok(pi_context_create(o.drafter, &options, &o.of_head, &err));
     options.drafter = o.drafter;
     ok(pi_context_create(o.target.model, &options, &o.context, &err));
@@ -162,8 +164,8 @@ static void check(const char *what, const pair *p) {
     plain_reads(&p->target, MODEL_PATH, p->eagle ? p->head.draft.reads : NULL, tokens, N_TOKENS,
                 p->eagle ? reads : features);
     if (p->eagle) plain_fuse(&p->head, HEAD_PATH, reads, N_TOKENS, features);
-    plain_draft(&p->head, p->eagle ? HEAD_PATH : MODEL_PATH, MODEL_PATH, features, tokens + 1,
-                N_TOKENS, logits, next);
+    plain_draft(&p->head, p->eagle ? HEAD_PATH : MODEL_PATH, MODEL_PATH, p->number, features,
+                tokens + 1, N_TOKENS, logits, next);
     for (int i = 0; i < N_TOKENS * n_embd; i++) given[i] = (float)features[i];
     for (int k = 0; k < RUN_KERNELS + HAS_SIM; k++) { /* all kernels, then the simulated GPU */
         bool sim = k == RUN_KERNELS;
@@ -206,9 +208,12 @@ static void test_mtp(void **state) {
     p.target.qkv_bias = true;
     p.target.type = "q8_0";
     p.target.n_ff[2] = 128; /* of the layer that drafts */
-    p.target.draft.n = 2;   /* the second one is not used */
+    p.target.n_ff[3] = 96;
+    p.target.draft.n = 2;
     p.head = p.target;
     check("qwen2, q8_0", &p);
+    p.number = 1;
+    check("qwen2, q8_0, second layer", &p);
 }
 
 static void test_mtp_of_experts(void **state) {
@@ -304,7 +309,8 @@ static void refuse(const pair *p, pi_status want, const char *part) {
     pi_model *m, *head = NULL;
     write_pair(p);
     ok(pi_model_open(MODEL_PATH, NULL, &m, &err));
-    pi_status status = pi_model_open_drafter(m, p->eagle ? HEAD_PATH : NULL, &head, &err);
+    pi_status status = pi_model_open_drafter(m, p->eagle ? HEAD_PATH : NULL, p->number, &head,
+                                             &err);
     run_check_message(&err, status);
     assert_int_equal(status, want);
     assert_null(head);
@@ -317,6 +323,9 @@ static void test_errors(void **state) {
     pair p = mtp_pair("llama");
     p.target.draft.n = 0;
     refuse(&p, PI_ERR_NOT_FOUND, "nextn_predict_layers");
+    p = mtp_pair("llama");
+    p.number = 1;
+    refuse(&p, PI_ERR_NOT_FOUND, "fewer layers");
     p = eagle_pair(64);
     p.head.draft.reads[2] = 3;
     refuse(&p, PI_ERR_FORMAT, "extract_layers");
@@ -339,11 +348,14 @@ static void test_errors(void **state) {
     assert_non_null(strstr(err.message, "EAGLE-3"));
     ok(pi_model_open(MODEL_PATH, NULL, &m, &err));
     ok(pi_model_open(MODEL_PATH, NULL, &other, &err));
-    assert_int_equal(pi_model_open_drafter(m, MODEL_PATH, &head, &err), PI_ERR_NOT_FOUND);
-    ok(pi_model_open_drafter(m, HEAD_PATH, &head, &err));
+    assert_int_equal(pi_model_open_drafter(m, MODEL_PATH, 0, &head, &err), PI_ERR_NOT_FOUND);
+    assert_int_equal(pi_model_open_drafter(m, HEAD_PATH, 1, &head, &err), PI_ERR_NOT_FOUND);
+    assert_int_equal(pi_model_open_drafter(m, HEAD_PATH, -1, &head, &err), PI_ERR_ARG);
+    ok(pi_model_open_drafter(m, HEAD_PATH, 0, &head, &err));
     pi_model_info info;
     pi_model_get_info(head, &info);
     assert_true(info.is_drafter && !info.has_tokenizer && info.n_embd == 64);
+    assert_true(info.n_draft_layer == 1 && info.n_features == 64);
     pi_context_options options = run_exact_options();
     pi_context *c;
     options.drafter = head;
@@ -372,7 +384,7 @@ static void test_out_of_memory(void **state) {
     for (int own = 0; own < 2; own++) {
         for (failing f = failing_each(1); failing_next(&f);) {
             pi_model *head = NULL;
-            pi_status status = pi_model_open_drafter(m, own ? NULL : HEAD_PATH, &head, &err);
+            pi_status status = pi_model_open_drafter(m, own ? NULL : HEAD_PATH, 0, &head, &err);
             if (failing_hit(&f, status, &err)) assert_null(head);
             pi_model_close(head);
         }

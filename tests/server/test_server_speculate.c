@@ -325,7 +325,7 @@ static void test_head(void **state) {
     t.draft = (tiny_draft){.n = 1, .agrees = true};
     tiny_write(&t, path);
     if (pi_model_open(path, NULL, &c.model, &err) != PI_OK ||
-        pi_model_open_drafter(c.model, NULL, &head, &err) != PI_OK)
+        pi_model_open_drafter(c.model, NULL, 0, &head, &err) != PI_OK)
         fail_msg("%s", err.message);
     pi_context_options o = c.options.served.context;
     o.n_logits = N_SLOTS;

@@ -177,10 +177,9 @@ static int close_models(void **state) {
 }
 
 /* lookup: n-gram drafts; by: the draft model or NULL. */
-static pi_speculator *make_speculator(bool lookup, const run_model *by, int32_t n_min,
-                                      int32_t n_max) {
+static pi_speculator_options speculator_options(bool lookup, const run_model *by, int32_t n_min,
+                                                int32_t n_max) {
     pi_speculator_options o = pi_speculator_default_options();
-    pi_speculator *s;
     o.model = target->model;
     o.ngrams = lookup;
     o.draft_model = by ? by->model : NULL;
@@ -189,6 +188,13 @@ static pi_speculator *make_speculator(bool lookup, const run_model *by, int32_t 
     o.n_ctx = N_CTX;
     o.n_min = n_min;
     o.n_max = n_max;
+    return o;
+}
+
+static pi_speculator *make_speculator(bool lookup, const run_model *by, int32_t n_min,
+                                      int32_t n_max) {
+    const pi_speculator_options o = speculator_options(lookup, by, n_min, n_max);
+    pi_speculator *s;
     ok(pi_speculator_create(&o, &s, &err));
     return s;
 }
@@ -636,6 +642,9 @@ static void test_recurrent(void **state) {
 /* A model of MODEL_PATH and its head, which is in the same file or in an EAGLE-3 file. */
 typedef struct headed {
     run_model model, head;
+    run_model chain[PI_DRAFT_HEADS];
+    pi_context *contexts[PI_DRAFT_HEADS]; /* of the chain */
+    int32_t n_chain;
 } headed;
 
 static headed open_headed(bool eagle) {
@@ -643,8 +652,16 @@ static headed open_headed(bool eagle) {
     pi_context_options o = run_exact_options();
     o.n_logits = N_LOGITS;
     ok(pi_model_open(OTHER_PATH, NULL, &h.model.model, &err));
-    ok(pi_model_open_drafter(h.model.model, eagle ? HEAD_PATH : NULL, &h.head.model, &err));
+    ok(pi_model_open_drafter(h.model.model, eagle ? HEAD_PATH : NULL, 0, &h.head.model, &err));
     ok(pi_context_create(h.head.model, &o, &h.head.context, &err));
+    pi_model_info info;
+    pi_model_get_info(h.head.model, &info);
+    for (; h.n_chain + 1 < info.n_draft_layer; h.n_chain++) {
+        run_model *next = &h.chain[h.n_chain];
+        ok(pi_model_open_drafter(h.model.model, NULL, h.n_chain + 1, &next->model, &err));
+        ok(pi_context_create(next->model, &o, &next->context, &err));
+        h.contexts[h.n_chain] = next->context;
+    }
     o.drafter = h.head.model;
     ok(pi_context_create(h.model.model, &o, &h.model.context, &err));
     return h;
@@ -653,7 +670,17 @@ static headed open_headed(bool eagle) {
 static void close_headed(headed *h) {
     pi_context_destroy(h->model.context);
     run_close(&h->head);
+    for (int32_t i = 0; i < h->n_chain; i++) run_close(&h->chain[i]);
     pi_model_close(h->model.model);
+}
+
+static pi_speculator *make_headed_speculator(const headed *h, int32_t n) {
+    pi_speculator_options o = speculator_options(false, &h->head, n, n);
+    pi_speculator *s;
+    o.chain = h->contexts;
+    o.n_chain = h->n_chain;
+    ok(pi_speculator_create(&o, &s, &err));
+    return s;
 }
 
 /* Texts with drafts of the head equal texts without; returns the share of accepted drafts. */
@@ -665,7 +692,7 @@ static double check_head(const headed *h, const pi_sampler_options *o) {
     memcpy(tokens, prompt, sizeof prompt);
     write_text(NULL, 0, o, plain, N_PROMPT, N_ALL);
     for (int32_t n = 1; n < 8; n += 3) {
-        pi_speculator *s = make_speculator(false, &h->head, n, n);
+        pi_speculator *s = make_headed_speculator(h, n);
         for (int32_t text = 2; text >= 0; text -= 2) {
             memset(tokens + N_PROMPT, 0, sizeof tokens - sizeof prompt);
             pi_draft_counts counts = write_text(s, text, o, tokens, N_PROMPT, N_ALL);
@@ -685,12 +712,13 @@ static double check_head(const headed *h, const pi_sampler_options *o) {
 static void test_heads(void **state) {
     (void)state;
     pi_sampler_options greedy = options_of(0), sampled = options_of(1);
-    for (int kind = 0; kind < 3; kind++) {
-        bool eagle = kind == 2, agrees = kind == 1;
+    for (int kind = 0; kind < 5; kind++) { /* the last two: chains */
+        bool eagle = kind == 2, agrees = kind == 1 || kind == 4;
         tiny_model t = tiny_default(), e = tiny_default();
         t.n_vocab = e.n_vocab = N_VOCAB;
         t.vocabulary = true;
-        t.draft.n = !eagle;
+        t.draft.n = eagle ? 0 : kind > 2 ? 3 : 1;
+        if (kind > 2) t.n_layer = 1;
         t.draft.agrees = agrees;
         tiny_write(&t, OTHER_PATH);
         e.arch = "eagle3";
@@ -703,6 +731,91 @@ static void test_heads(void **state) {
         assert_true(!agrees || (share > 0.9 && also > 0.9));
         close_headed(&h);
     }
+}
+
+static int32_t best_of(const float *logits) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < N_VOCAB; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+/* The draft of head number n of a chain: a new session reads tokens[n_tokens] but the first with
+ * the model's features, and the drafts before it with those of the heads that drafted them, which
+ * are in features[n_tokens - 1] to [n_tokens + n - 2]. Adds its own. */
+static int32_t draft_of_head(const headed *h, int n, const int32_t *tokens, int32_t n_tokens,
+                             float *features) {
+    const int32_t width = tiny_default().n_embd;
+    pi_context *c = n == 0 ? h->head.context : h->contexts[n - 1];
+    pi_session *s;
+    ok(pi_session_create(c, N_CTX, &s, &err));
+    const pi_input in = {.session = s,
+                         .tokens = tokens + 1,
+                         .n_tokens = n_tokens - 1 + n,
+                         .logits = PI_LOGITS_LAST,
+                         .features = features};
+    ok(pi_forward(c, &in, 1, &err));
+    memcpy(features + (n_tokens - 1 + n) * width, pi_session_features(s, n_tokens - 2 + n),
+           (size_t)width * sizeof *features);
+    const int32_t best = best_of(pi_logits(c, 0));
+    pi_session_destroy(s);
+    return best;
+}
+
+/* A chain drafts the tokens that its heads say one after the other, also after drafts that needed
+ * only the first head. */
+static void test_chain(void **state) {
+    (void)state;
+    enum { N_HEADS = 3 };
+    tiny_model t = tiny_default();
+    t.n_vocab = N_VOCAB;
+    t.vocabulary = true;
+    t.n_layer = 1;
+    t.draft.n = N_HEADS;
+    tiny_write(&t, OTHER_PATH);
+    headed h = open_headed(false);
+    assert_int_equal(h.n_chain, N_HEADS - 1);
+    target = &h.model;
+    pi_sampler_options greedy = options_of(0);
+    pi_sampler *sampler = make_sampler(&greedy);
+    pi_speculator_options o = speculator_options(false, &h.head, 1, 9);
+    pi_speculator *s;
+    o.chain = h.contexts;
+    o.n_chain = h.n_chain;
+    ok(pi_speculator_create(&o, &s, &err));
+    pi_session *session = run_session(&h.model, N_CTX);
+    float *logits = mem_calloc(N_PROMPT * N_VOCAB, sizeof *logits);
+    float *features = mem_calloc(N_ALL * (size_t)t.n_embd, sizeof *features);
+    int32_t tokens[N_ALL], n = 5, seen[N_HEADS + 1] = {0};
+    memcpy(tokens, prompt, sizeof prompt);
+    run_feed(&h.model, session, tokens, n - 1, 0, logits);
+    ok(pi_speculator_begin(s, 1, tokens, n, sampler, &err));
+    while (n + N_HEADS < N_ALL) {
+        pi_draft d = {.text = 1, .room = n % 3 == 0 ? 1 : 9, .session = session};
+        ok(pi_speculator_draft(s, &d, 1, 0, &err));
+        assert_in_range(d.n, 1, N_HEADS);
+        seen[d.n]++;
+        for (int32_t i = 0; i + 1 < n; i++)
+            memcpy(features + i * t.n_embd, pi_session_features(session, i),
+                   (size_t)t.n_embd * sizeof *features);
+        for (int32_t k = 0; k < d.n; k++) {
+            tokens[n + k] = draft_of_head(&h, k, tokens, n, features);
+            assert_int_equal(d.tokens[k], tokens[n + k]);
+        }
+        const int32_t taken = d.n > 1 ? d.n - n % 2 : 1;
+        for (int32_t k = 0; k < taken; k++) pi_speculator_accept(s, 1, tokens[n + k]);
+        pi_speculator_measured(s, 1 + d.n, 1 + 0.01 * d.n);
+        run_feed(&h.model, session, tokens + n - 1, taken, 0, logits);
+        n += taken;
+    }
+    assert_true(seen[1] > 0 && seen[N_HEADS] > 0);
+    mem_free(features);
+    mem_free(logits);
+    pi_session_destroy(session);
+    pi_speculator_destroy(s);
+    pi_sampler_destroy(sampler);
+    close_headed(&h);
+    target = &model;
 }
 
 /* A head begins where the text's session keeps features, and continues after a rewind. */
@@ -791,6 +904,7 @@ int main(void) {
                                        cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_recurrent),
                                        cmocka_unit_test(test_heads),
+                                       cmocka_unit_test(test_chain),
                                        cmocka_unit_test(test_head_of_loaded_session),
                                        cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, open_models, close_models);

@@ -382,10 +382,10 @@ static void test_bad_options(void **state) {
     o.plain = false, o.shape = "tiny-opt", expect(&o, PI_ERR_ARG, "no gates outside experts");
     o.shape = "tiny-moe", expect(&o, PI_ERR_ARG, "no gates outside experts");
     o = tiny_options(), o.down_density = 0.2f, expect(&o, PI_ERR_ARG, "choose 0 to the density");
-    o = tiny_options(), o.shape = "tiny-csa-moe", o.mtp = true;
-    expect(&o, PI_ERR_ARG, "no head that drafts reads several streams");
+    o = tiny_options(), o.n_mtp = 17, expect(&o, PI_ERR_ARG, "17 heads that draft");
+    o = tiny_options(), o.shape = "tiny-csa-moe";
     o.plain = false, expect(&o, PI_ERR_ARG, "several residual streams cannot be prepared");
-    o = tiny_options(), o.shape = "tiny-kda-moe", o.mtp = true;
+    o = tiny_options(), o.shape = "tiny-kda-moe", o.n_mtp = 1;
     expect(&o, PI_ERR_ARG, "there are no heads that draft for it");
     o = tiny_options(), o.n_threads = -1, expect(&o, PI_ERR_ARG, "");
 }

@@ -18,13 +18,15 @@ void cpu_exec_draft_keep(cpu_exec *c) {
 }
 
 void cpu_exec_draft_in(cpu_exec *c, const plan_step *s, const args_draft_in *a) {
-    int64_t n = c->model->hp.n_embd;
+    const int64_t n = c->model->hp.n_embd, width = plan_residual_width(c->model);
     for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) {
         const ubatch_item *item = c->ubatch.item_of_row[row];
-        const float *features = item->features + (row - item->row) * n;
+        const float *features = item->features + (row - item->row) * width;
         float *x = cpu_exec_row(c, BUF_X, row), *out = cpu_exec_row(c, BUF_DRAFT_IN, row);
-        cpu_exec_norm_row(c, s, &a->embd, x, out);
-        cpu_exec_norm_row(c, s, &a->features, features, out + n);
+        for (int64_t k = 0; k < width; k += n) {
+            cpu_exec_norm_row(c, s, &a->embd, x, out + 2 * k);
+            cpu_exec_norm_row(c, s, &a->features, features + k, out + 2 * k + n);
+        }
         if (a->residual) memcpy(x, a->normed ? out + n : features, (size_t)n * sizeof *x);
     }
 }
