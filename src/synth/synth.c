@@ -249,7 +249,54 @@ static void put_compressed_keys(synth_job *job) {
                    (uint64_t)n);
 }
 
-static void put_recurrent_keys(synth_job *job) {
+static void put_qwen4_keys(synth_job *job) {
+    const synth_shape *s = job->recipe.shape;
+    const uint64_t multipliers[] = {23703573157769, 20109073645365, 8052911324071}; /* odd */
+    enum { NGRAM = sizeof multipliers / sizeof *multipliers, MAX_PARTS = 64 };
+    uint64_t first[MAX_PARTS], rows[MAX_PARTS];
+    int32_t ratios[LAYERS_MAX], n = job->recipe.n_layer;
+    const int32_t pairs = synth_shape_rot(s) / 2, third = (pairs + 2) / 3;
+    const int32_t sections[] = {third, third, pairs - 2 * third, 0};
+    const uint32_t ngram_layer = 1;
+    char text[NAME_BYTES];
+    const struct {
+        const char *key;
+        int32_t value;
+    } numbers[] = {
+        {"ssm.inner_size", s->n_ssm_head * s->n_state},
+        {"ssm.state_size", s->n_state},
+        {"ssm.time_step_rank", s->n_ssm_head},
+        {"ssm.group_count", s->n_ssm_group},
+        {"full_attention_interval", s->period},
+        {"hyper_connection.low_rank", s->n_gate_rank},
+        {"expert_shared_feed_forward_length", s->n_ff},
+        {"embedding_length_per_layer_input", s->n_embd / s->n_part},
+        {"ple.ngram_size", NGRAM},
+        {"ple.heads_per_ngram", s->n_part / (NGRAM - 1)},
+        {"ple.conv_kernel", s->n_taps},
+        {"ple.eos_token_id", s->n_vocab - 1},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        gguf_put_u32(job->writer, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);
+    for (int32_t i = 0; i < n; i++) ratios[i] = synth_shape_ratio(s, i);
+    for (int32_t i = 0; i < s->n_part; i++) {
+        rows[i] = (uint64_t)s->n_part_rows;
+        first[i] = (uint64_t)i * rows[i];
+    }
+    gguf_put_array(job->writer, arch_key(job, "attention.compress_ratios", text), GGUF_I32, ratios,
+                   (uint64_t)n);
+    gguf_put_array(job->writer, arch_key(job, "rope.dimension_sections", text), GGUF_I32, sections,
+                   4);
+    gguf_put_array(job->writer, arch_key(job, "ple.layers", text), GGUF_U32, &ngram_layer, 1);
+    gguf_put_array(job->writer, arch_key(job, "ple.layer_multipliers", text), GGUF_U64, multipliers,
+                   NGRAM);
+    gguf_put_array(job->writer, arch_key(job, "ple.head_offsets", text), GGUF_U64, first,
+                   (uint64_t)s->n_part);
+    gguf_put_array(job->writer, arch_key(job, "ple.head_vocab_sizes", text), GGUF_U64, rows,
+                   (uint64_t)s->n_part);
+}
+
+static void put_kda_keys(synth_job *job) {
     const synth_shape *s = job->recipe.shape;
     uint32_t heads[LAYERS_MAX];
     char text[NAME_BYTES];
@@ -267,7 +314,7 @@ static void put_keys(synth_job *job) {
     const synth_shape *s = job->recipe.shape;
     gguf_writer *w = job->writer;
     char text[NAME_BYTES];
-    bool latent = s->n_latent > 0;
+    bool latent = s->n_latent > 0, qwen4 = s->n_gate_rank > 0, kda = s->period > 0 && !qwen4;
     const struct {
         const char *key;
         int32_t value;
@@ -279,7 +326,7 @@ static void put_keys(synth_job *job) {
         {"nextn_predict_layers", job->recipe.n_draft},
         {"feed_forward_length", s->n_ff_dense ? s->n_ff_dense : s->n_ff},
         {"attention.head_count", s->n_head},
-        {"attention.head_count_kv", s->period > 0 ? 0 : s->n_head_kv},
+        {"attention.head_count_kv", kda ? 0 : s->n_head_kv},
         {"attention.key_length", latent ? s->n_latent + s->n_rot : s->head_dim},
         {"attention.value_length", latent ? s->n_latent : s->head_dim},
         {"attention.key_length_mla", latent ? s->head_dim : 0},
@@ -293,15 +340,15 @@ static void put_keys(synth_job *job) {
         {"attention.output_group_count", s->n_out_group},
         {"attention.output_lora_rank", s->n_out_rank},
         {"hyper_connection.count", s->n_stream},
-        {"hyper_connection.sinkhorn_iterations", s->n_stream > 0 ? HYPER_ROUNDS : 0},
+        {"hyper_connection.sinkhorn_iterations", s->n_out_group > 0 ? HYPER_ROUNDS : 0},
         {"hash_layer_count", s->n_hash},
-        {"kda.head_dim", s->n_state},
+        {"kda.head_dim", kda ? s->n_state : 0},
         {"ssm.conv_kernel", s->n_taps},
-        {"attn_res.block_size", s->period > 0 ? RESIDUALS_KEPT : 0},
+        {"attn_res.block_size", kda ? RESIDUALS_KEPT : 0},
         {"expert_latent_length", s->n_expert_embd},
         {"expert_count", s->n_expert},
         {"expert_used_count", s->n_expert_used},
-        {"expert_shared_count", s->n_expert_shared},
+        {"expert_shared_count", qwen4 ? 0 : s->n_expert_shared},
         {"leading_dense_block_count", s->n_dense},
         {"expert_feed_forward_length", s->n_expert ? s->n_ff : 0},
         {"expert_gating_func", s->n_expert ? (int32_t)job->recipe.arch->gating : 0},
@@ -315,8 +362,9 @@ static void put_keys(synth_job *job) {
         if (numbers[i].value > 0)
             gguf_put_u32(w, arch_key(job, numbers[i].key, text), (uint32_t)numbers[i].value);
     }
-    if (s->n_stream > 0) put_compressed_keys(job);
-    if (s->period > 0) put_recurrent_keys(job);
+    if (s->n_out_group > 0) put_compressed_keys(job);
+    if (kda) put_kda_keys(job);
+    if (qwen4) put_qwen4_keys(job);
     bool rms = job->recipe.arch->norm == NORM_RMS;
     const char *eps = rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
     gguf_put_f32(w, arch_key(job, eps, text), NORM_EPS);

@@ -48,6 +48,10 @@ typedef struct synth_shape {
      * Taps of the convolution, elements of a head's keys and values. */
     int32_t period, n_taps, n_state;
     int32_t n_expert_embd; /* elements of the latent vector that experts read; 0: n_embd */
+    /* Qwen4: rank of the gates of hyper-connections (0: another architecture), heads and groups of
+     * recurrent layers, positions per index key, parts of the embedding of n-grams and rows for
+     * each. */
+    int32_t n_gate_rank, n_ssm_head, n_ssm_group, n_pool, n_part, n_part_rows;
     activation activation;
     int32_t n_main; /* of a file: layers before those that draft; 0: not known */
     bool biased; /* projections, router and experts have (zero) biases, which other programs need */
@@ -62,6 +66,8 @@ uint64_t synth_shape_dim(const synth_shape *shape, arch_dim dim, int32_t layer);
 int32_t synth_shape_ratio(const synth_shape *shape, int32_t layer);
 
 bool synth_shape_attends(const synth_shape *shape, int32_t layer);
+/* Rows of the table of n-grams. */
+uint64_t synth_shape_ngram_rows(const synth_shape *shape);
 int32_t synth_shape_expert_embd(const synth_shape *shape);
 int32_t synth_shape_head_dim(const synth_shape *shape);
 /* Activations inside experts have exact zeros: prepared files store their down a row per neuron. */

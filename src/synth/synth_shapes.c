@@ -15,8 +15,15 @@
 #define HYPER(streams, groups, rank, hash)                                                         \
     .n_stream = (streams), .n_out_group = (groups), .n_out_rank = (rank), .n_hash = (hash)
 
-#define KDA(state, latent) .period = 4, .n_taps = 4, .n_state = (state), .n_expert_embd = (latent)
+#define GATED_HYPER(streams, rank) .n_stream = (streams), .n_gate_rank = (rank)
+#define DELTA(state, groups, heads)                                                                \
+    .period = 4, .n_taps = 4, .n_state = (state), .n_ssm_group = (groups), .n_ssm_head = (heads)
+#define POOLS(heads, dim, top, pool)                                                               \
+    .n_index_head = (heads), .index_dim = (dim), .index_top = (top), .n_pool = (pool)
+#define NGRAMS(parts, rows) .n_part = (parts), .n_part_rows = (rows)
+#define KDA(state, latent)  .period = 4, .n_taps = 4, .n_state = (state), .n_expert_embd = (latent)
 
+enum { NGRAM_LAYER = 1 }; /* which adds embeddings of n-grams */
 enum { SELECTED = 4 }; /* positions per compressed key: an index selects among keys of this ratio */
 
 static const synth_shape shapes[] = {
@@ -66,6 +73,12 @@ static const synth_shape shapes[] = {
     {SHAPE("kimi-k3", "kimi-k3", 7168, 3072, 93, 96, 1, 163840, 1048576),
      EXPERTS(192, 896, 16, SILU), .n_expert_shared = 2, .n_dense = 1, .n_ff_dense = 33792,
      LATENT(512, 64, 128), .n_latent_q = 1536, KDA(128, 3584)},
+    {SHAPE("tiny-ngram-moe", "qwen4exp", 256, 128, 4, 4, 2, 512, 2048), EXPERTS(64, 16, 4, SILU),
+     .n_expert_shared = 1, .n_rot = 16, GATED_HYPER(4, 32), DELTA(32, 4, 8), POOLS(4, 64, 128, 4),
+     NGRAMS(8, 512)},
+    {SHAPE("qwen3.8-flash-next", "qwen4exp", 2560, 640, 48, 24, 2, 248320, 262144),
+     EXPERTS(256, 512, 10, SILU), .n_expert_shared = 1, .n_rot = 64, GATED_HYPER(4, 320),
+     DELTA(128, 16, 48), POOLS(4, 128, 2048, 4), NGRAMS(16, 20000096)},
 };
 
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -81,7 +94,8 @@ const char *synth_shape_names(void) {
     return "tiny, llama-1b, llama-7b, bamboo-7b, llama-13b, llama-70b, tiny-opt, opt-30b, "
            "tiny-falcon, falcon-40b, tiny-moe, tiny-reglu-moe, mixtral-8x7b, qwen3-30b-a3b, "
            "gpt-oss-20b, smallthinker-21b, tiny-mla-moe, deepseek-v2-lite, tiny-dsa-moe, "
-           "deepseek-v3.2, glm-5, tiny-csa-moe, deepseek-v4-flash, tiny-kda-moe, kimi-k3";
+           "deepseek-v3.2, glm-5, tiny-csa-moe, deepseek-v4-flash, tiny-kda-moe, kimi-k3, "
+           "tiny-ngram-moe, qwen3.8-flash-next";
 }
 
 int32_t synth_shape_head_dim(const synth_shape *s) {
@@ -103,13 +117,21 @@ bool synth_shape_attends(const synth_shape *s, int32_t layer) {
 
 int32_t synth_shape_ratio(const synth_shape *s, int32_t layer) {
     enum { FIRST = 2, ALL = 128 };
+    if (s->n_gate_rank > 0) return synth_shape_attends(s, layer) ? s->n_pool : 0;
     if (s->n_stream == 0 || layer < FIRST) return 0;
     if (s->n_main > 0 && layer >= s->n_main) return 0; /* heads attend to a window only */
     return layer % 2 == 0 ? SELECTED : ALL;
 }
 
+uint64_t synth_shape_ngram_rows(const synth_shape *s) {
+    return (uint64_t)s->n_part * (uint64_t)s->n_part_rows;
+}
+
 uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim, int32_t layer) {
     int32_t ratio = synth_shape_ratio(s, layer);
+    const int64_t n_ssm_head = s->n_ssm_head > 0 ? s->n_ssm_head : s->n_head;
+    const int64_t n_ssm_group = s->n_ssm_group > 0 ? s->n_ssm_group : s->n_head;
+    if (dim == DIM_NGRAM_ROWS) return synth_shape_ngram_rows(s);
     arch_sizes sizes = {.n_embd = s->n_embd,
                         .n_vocab = s->n_vocab,
                         .n_ff = s->n_ff_dense ? s->n_ff_dense : s->n_ff,
@@ -131,9 +153,13 @@ uint64_t synth_shape_dim(const synth_shape *s, arch_dim dim, int32_t layer) {
                         .n_expert_embd = s->n_expert_embd,
                         .n_taps = s->n_taps,
                         .n_state = s->n_state,
-                        .n_inner = (int64_t)s->n_head * s->n_state,
-                        .n_ssm_head = s->n_head,
-                        .n_ssm_group = s->n_head,
+                        .n_inner = n_ssm_head * s->n_state,
+                        .n_ssm_head = n_ssm_head,
+                        .n_ssm_group = n_ssm_group,
+                        .n_conv = (2 * n_ssm_group + n_ssm_head) * s->n_state,
+                        .n_hyper_rank = s->n_gate_rank,
+                        .n_embd_ngram = s->n_part > 0 ? s->n_embd / s->n_part : 0,
+                        .n_ngram_taps = s->n_taps,
                         .n_index_head = s->n_index_head,
                         .index_dim = s->index_dim,
                         .n_rot = synth_shape_rot(s)};
@@ -157,7 +183,8 @@ static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, int32_
     if (tensor_role_part(t->role) == PART_RECURRENT) return !synth_shape_attends(s, layer);
     if (tensor_role_part(t->role) == PART_ATTENTION && !synth_shape_attends(s, layer)) return false;
     if (t->flags & TENSOR_COMPRESSED && ratio == 0) return false;
-    if (t->flags & TENSOR_OWN_INDEX && s->n_stream > 0 && ratio != SELECTED) return false;
+    if (t->flags & TENSOR_NGRAMS) return !(t->flags & TENSOR_PER_LAYER) || layer == NGRAM_LAYER;
+    if (t->flags & TENSOR_OWN_INDEX && s->n_out_group > 0 && ratio != SELECTED) return false;
     switch (t->role) {
     case ROLE_ATTN_Q:
         return s->n_latent_q == 0;
@@ -175,12 +202,14 @@ static bool has_expert_tensor(const synth_shape *s, const arch_tensor *t, int32_
         return s->n_expert_shared > 0;
     case ROLE_ATTN_GATE:
         return s->period > 0;
+    case ROLE_SHARED_ROUTER:
+        return s->n_gate_rank > 0; /* other programs need it */
     case ROLE_EXPERT_LATENT_NORM:
         return s->n_expert_embd > 0;
     case ROLE_ROUTER_TABLE:
         return layer < s->n_hash;
     case ROLE_ROUTER_SELECT_BIAS:
-        return s->n_stream > 0 && layer >= s->n_hash; /* other programs need it */
+        return s->n_out_group > 0 && layer >= s->n_hash; /* other programs need it */
     case ROLE_ATTN_Q_NORM:
     case ROLE_ATTN_K_NORM:
     case ROLE_ROUTER:

@@ -28,6 +28,8 @@ static const double POSITION_VARIANCE = 0.1;
 static const double DRAFT_VARIANCE = 0.1;
 /* Residual streams (DeepSeek-V4) are mixed almost evenly, so that their sum is like one stream. */
 static const float HYPER_SCALE = 0.1f;
+/* Variance of the embeddings of n-grams that are added to the streams, and of their convolution. */
+static const double NGRAM_VARIANCE = 0.1;
 /* Keys of the random streams that do not belong to a tensor. */
 enum {
     STREAM_SIGN = 1000,
@@ -499,6 +501,11 @@ static double deviation_of(const synth_recipe *r, tensor_role role, uint64_t n_i
     if (role == ROLE_ATTN_OUT || role == ROLE_SSM_OUT)
         return sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in);
     if (role == ROLE_EXPERT_LATENT_OUT) return sqrt(FFN_GROWTH / r->n_layer / (double)n_in);
+    if (role == ROLE_HYPER_ATTN_UP || role == ROLE_HYPER_FFN_UP || role == ROLE_HYPER_HEAD_UP)
+        return (double)HYPER_SCALE / sqrt((double)n_in);
+    if (role == ROLE_NGRAM_EMBD) return 1;
+    if (role == ROLE_NGRAM_VALUE || role == ROLE_NGRAM_CONV)
+        return sqrt(NGRAM_VARIANCE / (double)n_in);
     bool from_latent = role == ROLE_ATTN_K_B || role == ROLE_ATTN_V_B || role == ROLE_ATTN_Q_B;
     if (r->shape->n_stream > 0 || (r->shape->period > 0 && !from_latent))
         return 1 / sqrt((double)n_in);
@@ -521,6 +528,10 @@ static float constant_of(tensor_role role) {
     case ROLE_OUTPUT_NORM:
     case ROLE_DRAFT_EMBD_NORM:
     case ROLE_DRAFT_NORM:
+    case ROLE_INDEX_Q_NORM:
+    case ROLE_NGRAM_KEY_NORM:
+    case ROLE_NGRAM_QUERY_NORM:
+    case ROLE_NGRAM_CONV_NORM:
     case ROLE_SSM_NORM:
     case ROLE_EXPERT_LATENT_NORM:
         return 1;
@@ -528,6 +539,10 @@ static float constant_of(tensor_role role) {
     case ROLE_HYPER_FFN_SCALE:
     case ROLE_HYPER_HEAD_SCALE:
         return HYPER_SCALE;
+    case ROLE_HYPER_ATTN_NORM:
+    case ROLE_HYPER_FFN_NORM:
+    case ROLE_HYPER_HEAD_NORM:
+        return 2; /* gates are near 1/2 */
     case ROLE_SSM_A:
         return -1;
     default: /* biases */
@@ -564,6 +579,18 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_SSM_CONV:
     case ROLE_SSM_CONV_K:
     case ROLE_SSM_CONV_V:
+    case ROLE_HYPER_ATTN_DOWN:
+    case ROLE_HYPER_FFN_DOWN:
+    case ROLE_HYPER_HEAD_DOWN:
+    case ROLE_HYPER_ATTN_UP:
+    case ROLE_HYPER_FFN_UP:
+    case ROLE_HYPER_HEAD_UP:
+    case ROLE_HYPER_ATTN_INJECT:
+    case ROLE_HYPER_FFN_INJECT:
+    case ROLE_NGRAM_EMBD:
+    case ROLE_NGRAM_KEY:
+    case ROLE_NGRAM_VALUE:
+    case ROLE_NGRAM_CONV:
         fill_normals(r, &g, out, n_in);
         scale_row(out, n_in, deviation_of(r, role, n_in));
         break;
@@ -584,8 +611,10 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_SSM_IN_K:
     case ROLE_SSM_IN_V:
     case ROLE_SSM_GATE:
+    case ROLE_SSM_ALPHA:
     case ROLE_SSM_ALPHA_A:
     case ROLE_SSM_BETA:
+    case ROLE_SHARED_ROUTER:
         make_reader(r, &g, layer, n_in, out);
         break;
     case ROLE_DRAFT_PROJ:
@@ -637,10 +666,8 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_OUTPUT:
         make_reader(r, &g, r->n_layer, n_in, out);
         break;
-    default: {
-        const float value = constant_of(role);
-        for (uint64_t i = 0; i < n_in; i++) out[i] = value;
+    default:
+        for (uint64_t i = 0; i < n_in; i++) out[i] = constant_of(role);
         break;
-    }
     }
 }

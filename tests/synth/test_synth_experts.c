@@ -254,6 +254,23 @@ static void test_published_sizes(void **state) {
         {"deepseek-v4-flash", "deepseek4", 2, ROLE_INDEX_Q, 8192, 1024},
         {"deepseek-v4-flash", "deepseek4", 2, ROLE_EXPERT_GATE, 2048 * 256, 4096},
         {"deepseek-v4-flash", "deepseek4", 2, ROLE_ROUTER_TABLE, 129280, 6},
+        {"qwen3.8-flash-next", "qwen4exp", 0, ROLE_TOKEN_EMBD, 248320, 2560},
+        {"qwen3.8-flash-next", "qwen4exp", 0, ROLE_NGRAM_EMBD, 320001536, 160},
+        {"qwen3.8-flash-next", "qwen4exp", 1, ROLE_NGRAM_KEY, 10240, 2560},
+        {"qwen3.8-flash-next", "qwen4exp", 0, ROLE_SSM_IN, 10240, 2560},
+        {"qwen3.8-flash-next", "qwen4exp", 0, ROLE_SSM_GATE, 6144, 2560},
+        {"qwen3.8-flash-next", "qwen4exp", 0, ROLE_SSM_ALPHA, 48, 2560},
+        {"qwen3.8-flash-next", "qwen4exp", 0, ROLE_SSM_OUT, 2560, 6144},
+        {"qwen3.8-flash-next", "qwen4exp", 3, ROLE_ATTN_Q, 12288, 2560},
+        {"qwen3.8-flash-next", "qwen4exp", 3, ROLE_ATTN_K, 512, 2560},
+        {"qwen3.8-flash-next", "qwen4exp", 3, ROLE_ATTN_OUT, 2560, 6144},
+        {"qwen3.8-flash-next", "qwen4exp", 3, ROLE_INDEX_Q, 512, 2560},
+        {"qwen3.8-flash-next", "qwen4exp", 3, ROLE_INDEX_K, 128, 2560},
+        {"qwen3.8-flash-next", "qwen4exp", 2, ROLE_HYPER_FFN_DOWN, 320, 10240},
+        {"qwen3.8-flash-next", "qwen4exp", 2, ROLE_HYPER_ATTN_INJECT, 4, 10240},
+        {"qwen3.8-flash-next", "qwen4exp", 2, ROLE_ROUTER, 512, 2560},
+        {"qwen3.8-flash-next", "qwen4exp", 2, ROLE_EXPERT_GATE, 640 * 512, 2560},
+        {"qwen3.8-flash-next", "qwen4exp", 2, ROLE_SHARED_DOWN, 2560, 640},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const synth_shape *s = synth_shape_find(sizes[i].shape);
@@ -287,15 +304,12 @@ static void test_keys(void **state) {
     model_close(m);
 }
 
-/* Compressed keys, residual streams and a table of experts: all positions at once, and one by one;
- * the scores of the output are those of one stream. */
-static void test_streams(void **state) {
-    (void)state;
+/* All positions at once, and one by one; the scores of the output are those of one stream. */
+static void check_streams(const char *shape) {
     static float at_once[N_VOCAB], one_by_one[N_VOCAB];
-    synth(PLAIN_PATH, "tiny-csa-moe", "f32", true);
+    synth(PLAIN_PATH, shape, "f32", true);
     model *m = run_engine_open(PLAIN_PATH);
     assert_int_equal(m->hp.n_stream, 4);
-    assert_true(m->layers[0].hp.routes_by_token && !m->layers[1].hp.routes_by_token);
     run(m, 256, MAX_BATCH, at_once, NULL);
     run(m, 256, 1, one_by_one, NULL);
     double square = 0, error = 0;
@@ -304,8 +318,28 @@ static void test_streams(void **state) {
         square += (double)(at_once[k] * at_once[k]) / N_VOCAB;
         error += off * off / N_VOCAB;
     }
-    assert_true(error <= 1e-6 * square);
-    assert_true(sqrt(square) > 0.7 && sqrt(square) < 1.4);
+    if (!(error <= 1e-6 * square)) fail_msg("%s: NMSE %g", shape, error / square);
+    if (!(sqrt(square) > 0.7 && sqrt(square) < 1.4))
+        fail_msg("%s: logits of deviation %g", shape, sqrt(square));
+    model_close(m);
+}
+
+/* Compressed keys, residual streams and a table of experts. */
+static void test_streams(void **state) {
+    (void)state;
+    check_streams("tiny-csa-moe");
+    model *m = run_engine_open(PLAIN_PATH);
+    assert_true(m->layers[0].hp.routes_by_token && !m->layers[1].hp.routes_by_token);
+    model_close(m);
+}
+
+/* Gated hyper-connections, index keys of several positions, embeddings of n-grams. */
+static void test_ngrams(void **state) {
+    (void)state;
+    check_streams("tiny-ngram-moe");
+    model *m = run_engine_open(PLAIN_PATH);
+    assert_true(m->layers[1].hp.ngrams && m->layers[3].hp.ratio == 4);
+    assert_true(m->hp.ngrams.n_rows == 8 && m->hp.ngrams.n_embd == 32);
     model_close(m);
 }
 
@@ -388,6 +422,7 @@ int main(void) {
         cmocka_unit_test(test_tensors),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_ngrams),
         cmocka_unit_test(test_head),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
