@@ -248,8 +248,8 @@ typedef struct pi_synth_options {
     float skew_share, skew_mass; /* a fraction 0.26 of the neurons has 0.8 of the activations */
     int32_t rank;                /* of the predictable part of a gate row, 256 */
     uint64_t seed;
-    bool plain;  /* an ordinary file: no predictor, neurons not sorted */
-    bool bundle; /* a neuron's rows of gate, up and down are adjacent; not with plain */
+    bool plain;    /* an ordinary file: no predictor, neurons not sorted */
+    bool bundle;   /* a neuron's rows of gate, up and down are adjacent; not with plain */
     int32_t n_mtp; /* adds layers for multi-token prediction: heads that draft, at most 16 */
     int32_t n_threads;
     pi_progress progress;

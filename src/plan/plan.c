@@ -455,8 +455,7 @@ static void set_widths(plan *p, plan_side side) {
         }
         if (s->op == OP_DRAFT_READ)
             widen(width, BUF_DRAFT_READS, STEP_ARGS(s, draft_read)->at + p->model->hp.n_embd);
-        if (s->op == OP_DRAFT_IN)
-            widen(width, BUF_DRAFT_IN, 2 * plan_residual_width(p->model));
+        if (s->op == OP_DRAFT_IN) widen(width, BUF_DRAFT_IN, 2 * plan_residual_width(p->model));
         if (s->out == BUF_LAYER_EMBD) widen(width, BUF_LAYER_EMBD, p->width[BUF_LAYER_EMBD]);
         if (s->op == OP_CONV) {
             const plan_recurrent *mixer = STEP_ARGS(s, recurrent)->mixer;

@@ -501,6 +501,8 @@ static double deviation_of(const synth_recipe *r, tensor_role role, uint64_t n_i
     if (role == ROLE_ATTN_OUT || role == ROLE_SSM_OUT)
         return sqrt(ATTENTION_GROWTH / r->n_layer / (double)n_in);
     if (role == ROLE_EXPERT_LATENT_OUT) return sqrt(FFN_GROWTH / r->n_layer / (double)n_in);
+    if (role == ROLE_HYPER_ATTN_UP || role == ROLE_HYPER_FFN_UP || role == ROLE_HYPER_HEAD_UP)
+        return (double)HYPER_SCALE / sqrt((double)n_in);
     if (role == ROLE_NGRAM_EMBD) return 1;
     if (role == ROLE_NGRAM_VALUE || role == ROLE_NGRAM_CONV)
         return sqrt(NGRAM_VARIANCE / (double)n_in);
@@ -580,6 +582,9 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_HYPER_ATTN_DOWN:
     case ROLE_HYPER_FFN_DOWN:
     case ROLE_HYPER_HEAD_DOWN:
+    case ROLE_HYPER_ATTN_UP:
+    case ROLE_HYPER_FFN_UP:
+    case ROLE_HYPER_HEAD_UP:
     case ROLE_HYPER_ATTN_INJECT:
     case ROLE_HYPER_FFN_INJECT:
     case ROLE_NGRAM_EMBD:
@@ -588,12 +593,6 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_NGRAM_CONV:
         fill_normals(r, &g, out, n_in);
         scale_row(out, n_in, deviation_of(r, role, n_in));
-        break;
-    case ROLE_HYPER_ATTN_UP:
-    case ROLE_HYPER_FFN_UP:
-    case ROLE_HYPER_HEAD_UP:
-        fill_normals(r, &g, out, n_in);
-        scale_row(out, n_in, (double)HYPER_SCALE * deviation_of(r, role, n_in));
         break;
     case ROLE_ATTN_QKV:
     case ROLE_ATTN_Q:
@@ -667,10 +666,8 @@ void synth_make_row(const synth_recipe *r, tensor_role role, int32_t layer, uint
     case ROLE_OUTPUT:
         make_reader(r, &g, r->n_layer, n_in, out);
         break;
-    default: {
-        const float value = constant_of(role);
-        for (uint64_t i = 0; i < n_in; i++) out[i] = value;
+    default:
+        for (uint64_t i = 0; i < n_in; i++) out[i] = constant_of(role);
         break;
-    }
     }
 }
