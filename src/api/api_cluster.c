@@ -290,29 +290,36 @@ static void choose_measured(const pi_model *m, int rank, int n_ranks, int *first
     }
 }
 
+enum { PREFILL_TOKENS = 128 };
+
 /* Tokens of the ubatch by which prefill is predicted. */
 static int prefill_tokens(const engine_options *o) {
-    return o->n_batch < ENGINE_TIMED_TOKENS ? o->n_batch : ENGINE_TIMED_TOKENS;
+    return o->n_batch < PREFILL_TOKENS ? o->n_batch : PREFILL_TOKENS;
 }
 
-/* The median time of the context's layers, or of the head, for n_tokens. At first new threads share
- * cores and weights are read from the file: these rounds do not count. */
-static pi_status time_rounds(engine_context *c, int n_tokens, bool head, double *median,
+/* The median time of the context's layers, or of the head, for different tokens, n at a time. At
+ * first new threads share cores and weights are read from the file: these rounds do not count. */
+static pi_status time_rounds(const pi_context *c, int n_tokens, bool head, double *median,
                              pi_error *err) {
-    enum { LEAST = 3, MOST = 100 };
-    const double warm_up = 0.05, measured = 0.2;
+    enum { LEAST = 3, MOST = 100, STRIDE = 7919 /* a prime: far apart in the vocabulary */ };
+    const double warm_up = 0.15, measured = 0.2;
     double seconds[MOST], elapsed = 0;
-    pi_session *s = NULL;
+    int32_t tokens[PREFILL_TOKENS];
+    pi_input in = {
+        .tokens = tokens, .n_tokens = n_tokens, .logits = head ? PI_LOGITS_LAST : PI_LOGITS_NONE};
     int n = 0;
-    pi_status status = engine_session_create(c, n_tokens, &s, err);
+    int64_t token = 0;
+    pi_status status = engine_session_create(c->engine, n_tokens, &in.session, err);
     while (status == PI_OK && n < MOST && (n < LEAST || elapsed < warm_up + measured)) {
         const bool counts = elapsed >= warm_up;
-        status = engine_time_stage(c, s, n_tokens, head, &seconds[n], err);
+        for (int i = 0; i < n_tokens; i++, token += STRIDE)
+            tokens[i] = (int32_t)(token % c->model->weights->hp.n_vocab);
+        status = engine_time_stage(c->engine, &in, &seconds[n], err);
         elapsed += seconds[n];
         n += counts;
     }
     if (status == PI_OK) *median = median_of(seconds, n);
-    engine_session_destroy(s);
+    engine_session_destroy(in.session);
     return status;
 }
 
@@ -349,9 +356,9 @@ static pi_status time_part(const pi_context *c, const pi_context_options *o, con
     part.options.plan.first_layer = p->first;
     part.options.plan.end_layer = p->end;
     pi_status status = api_place(&part, o, err);
-    if (status == PI_OK) status = time_rounds(part.engine, p->n_tokens, false, &seconds, err);
+    if (status == PI_OK) status = time_rounds(&part, p->n_tokens, false, &seconds, err);
     if (status == PI_OK && p->head)
-        status = time_rounds(part.engine, p->n_tokens, true, &out->head_seconds, err);
+        status = time_rounds(&part, p->n_tokens, true, &out->head_seconds, err);
     out->seconds_per_byte = seconds /
                             (double)place_layer_bytes(c->model->weights, p->first, p->end, true);
     out->gpu_room = gpu_room(&part);

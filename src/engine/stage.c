@@ -2,6 +2,7 @@
 #include "stage.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "clock.h"
@@ -550,31 +551,35 @@ pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_
     return status;
 }
 
-/* Noise in the inputs of the layers, or of the head. */
+/* Fills the inputs of the layers, or of the head. How many neurons a sparse FFN computes depends on
+ * their distribution: they are embeddings, or noise if the file has none (a rank that received its
+ * layers). */
 static void fill_inputs(engine_context *c) {
     const plan *p = c->cpu.plan;
-    const plan_buffer filled[] = {plan_residual(p), BUF_LAYER_EMBD};
-    for (int b = 0; b < 2; b++) {
-        for (int row = 0; row < c->cpu.ubatch.n_tokens; row++) {
-            float *x = cpu_exec_row(&c->cpu, filled[b], row);
-            for (int64_t i = 0; i < p->width[filled[b]]; i++) x[i] = (float)(i % 7 - 3) / 4;
-        }
+    const int64_t n = c->cpu.model->hp.n_embd, width = p->width[plan_residual(p)];
+    const int64_t n_layer_embd = p->width[BUF_LAYER_EMBD];
+    uint32_t noise = 1;
+    for (int row = 0; row < c->cpu.ubatch.n_tokens; row++) {
+        float *x = cpu_exec_row(&c->cpu, plan_residual(p), row), sum = 0;
+        cpu_exec_token_embedding(&c->cpu, c->cpu.ubatch.tokens[row], x);
+        for (int64_t i = 0; i < n; i++) sum += fabsf(x[i]);
+        for (int64_t i = 0; i < n && !(sum > 0); i++, noise = noise * 1664525 + 1013904223)
+            x[i] = (float)(noise >> 8) * 0x1p-23f - 1;
+        for (int64_t i = n; i < width; i++) x[i] = x[i - n]; /* other streams */
+        x = cpu_exec_row(&c->cpu, BUF_LAYER_EMBD, row);
+        for (int64_t i = 0; i < n_layer_embd; i++, noise = noise * 1664525 + 1013904223)
+            x[i] = (float)(noise >> 8) * 0x1p-23f - 1;
     }
 }
 
-pi_status engine_time_stage(engine_context *c, pi_session *s, int n_tokens, bool head,
-                            double *seconds, pi_error *err) {
-    static const int32_t tokens[ENGINE_TIMED_TOKENS];
-    const pi_input in = {.session = s,
-                         .tokens = tokens,
-                         .n_tokens = n_tokens,
-                         .logits = head ? PI_LOGITS_LAST : PI_LOGITS_NONE};
+pi_status engine_time_stage(engine_context *c, const pi_input *in, double *seconds, pi_error *err) {
     const plan *p = c->cpu.plan;
+    const bool head = in->logits != PI_LOGITS_NONE;
     request_cursor at = {0};
     *seconds = 0;
-    pi_status status = request_check(c, &in, 1, err);
-    if (status == PI_OK) recurrent_begin(&s->state, n_tokens, 0);
-    while (status == PI_OK && request_next_ubatch(c, &in, 1, &at)) {
+    pi_status status = request_check(c, in, 1, err);
+    if (status == PI_OK) recurrent_begin(&in->session->state, in->n_tokens, 0);
+    while (status == PI_OK && request_next_ubatch(c, in, 1, &at)) {
         if (p->first_layer > 0 || head) fill_inputs(c);
         double start = clock_seconds();
         if (!head) context_gpus_begin(c);

@@ -13,6 +13,16 @@ static void decode_row(const model_tensor *t, int64_t row, float *out) {
     quant_find(t->type)->dequantize(src, out, t->n_in);
 }
 
+void cpu_exec_token_embedding(const cpu_exec *c, int32_t token, float *out) {
+    const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
+    const int64_t n = c->model->hp.n_embd;
+    if (t->data && t->n_in == n)
+        decode_row(t, token, out);
+    else
+        memset(out, 0, (size_t)n * sizeof *out);
+    for (int64_t i = 0; i < n; i++) out[i] *= c->model->hp.embd_scale;
+}
+
 /* The row of the ubatch's k-th token in a table of embeddings. */
 static const uint8_t *token_row(const cpu_exec *c, tensor_role role, int64_t k) {
     const model_tensor *t = &c->model->t[role];
