@@ -107,7 +107,6 @@ static void need_attention(check *c, const model *m, const model_layer *l) {
     if (l->t[ROLE_INDEX_Q].data) need(c, GPU_OP_ROPE_STORE);
     if (l->t[ROLE_INDEX_Q].data) need(c, GPU_OP_FIND_BLOCKS);
     need(c, GPU_OP_ATTENTION);
-    if (m->hp.joint_kv && c->lack.op == GPU_OP_ATTENTION) c->lack.feature = "compressed keys";
 }
 
 static void need_recurrent(check *c, const model_layer *l) {

@@ -229,7 +229,6 @@ static void check_choice(choice_case t) {
 
 static void test_blocks(void **state) {
     (void)state;
-    if (!the_case.b->ops.find_blocks) skip();
     static const quant_type types[] = {QUANT_F16,  QUANT_F32,  QUANT_Q8_0,  QUANT_BF16,
                                        QUANT_Q4_0, QUANT_Q5_1, QUANT_IQ4_NL};
     static const int dims[] = {128, 64, 256, 32, 96}, sizes[] = {16, 128, 1, 7, 64};
@@ -257,7 +256,6 @@ static void test_blocks(void **state) {
 
 static void test_positions(void **state) {
     (void)state;
-    if (!the_case.b->ops.find_blocks) skip();
     static const quant_type types[] = {QUANT_F16, QUANT_F32, QUANT_Q8_0, QUANT_BF16, QUANT_Q4_0};
     static const int dims[] = {128, 64, 256, 32}, tops[] = {7, 64, 256, 300, 1, 511};
     for (int i = 0; i < 20; i++)
@@ -416,7 +414,6 @@ static const quant_type pairs[][2] = {{QUANT_F16, QUANT_F16},  {QUANT_F32, QUANT
 
 static void test_attention_blocks(void **state) {
     (void)state;
-    if (!the_case.b->ops.find_blocks) skip();
     static const int dims[][2] = {{64, 64}, {128, 128}, {32, 32}, {192, 128}, {256, 256}};
     static const int sizes[] = {128, 16, 64, 7, 1, 100}, groups[] = {1, 2, 4, 7};
     for (int i = 0; i < 18; i++)
@@ -436,7 +433,6 @@ static void test_attention_blocks(void **state) {
 
 static void test_attention_positions(void **state) {
     (void)state;
-    if (!the_case.b->ops.find_blocks) skip();
     static const int dims[] = {256, 72, 96, 32, 128}, tops[] = {64, 5, 300, 129, 65};
     for (int i = 0; i < 12; i++) {
         const bool latent = i % 3 != 2,

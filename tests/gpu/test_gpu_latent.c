@@ -79,7 +79,6 @@ static void test_heads(void **state) {
 /* Groups of heads, whose inputs do not fit the shared memory of a thread block. */
 static void test_groups(void **state) {
     (void)state;
-    if (!OPS->compress) skip(); /* only layers with compressed keys need it */
     for (int i = 0; i < case_n_types; i += 3) {
         int64_t n_in = case_width(case_types[i], i % 2 ? 640 : LONGEST_INPUT);
         check_heads(case_types[i], 9 + i % 3, n_in, 1 + i % 6, 1 + i % GPU_MAX_COLS);
@@ -247,7 +246,6 @@ static void test_back(void **state) {
     (void)state;
     enum { HEADS = 3, DIM = 40, ROT = 16, LD = HEADS * DIM + 4 };
     static const int32_t pos[COLS] = {0, 17, 350};
-    if (!OPS->compress) skip(); /* only layers with compressed keys need it */
     for (int neox = 0; neox < 2; neox++) {
         case_teardown(NULL);
         float *x = case_random(COLS * LD, 1), *got = case_host((size_t)(COLS * LD) * 4);
@@ -446,7 +444,6 @@ static void test_attention(void **state) {
 static void test_attention_keys(void **state) {
     (void)state;
     static const int32_t lengths[][COLS] = {{0, 2, 63}, {64, 127, 300}, {7, 8, 129}};
-    if (!OPS->compress) skip();
     check_attention((attention_case){QUANT_F16, 512, 16, 1, 20, 0, true, 4, 0}, lengths[0]);
     check_attention((attention_case){QUANT_F16, 512, 5, 4, 40, 0, true, 4, 9}, lengths[1]);
     check_attention((attention_case){QUANT_F32, 64, 33, 3, 32, 0, true, 128, 0}, lengths[1]);
@@ -550,7 +547,6 @@ static void test_attention_keys_prompts(void **state) {
     static const int32_t ends[][COLS] = {{299, 129, 360}, {20, 64, 70}, {31, 127, 33}};
     const char *every = getenv("CASE_EVERY"); /* set for other kinds of tensor cores */
     const int step = every ? (int)strtol(every, NULL, 10) : 1;
-    if (!OPS->compress) skip();
     for (int i = 0; i < 12; i += step) {
         attention_case t = {.type = types[i % 5],
                             .dim = i % 2 ? 64 : 512,

@@ -15,6 +15,8 @@
     K(rope_store, ROPE_STORE, 128)                                                                 \
     K(heads, HEADS, 128)                                                                           \
     K(latent_store, LATENT_STORE, 128)                                                             \
+    K(compress_sum, COMPRESS_SUM, 64)                                                              \
+    K(compress, COMPRESS, 128)                                                                     \
     K(blocks_score, BLOCKS_SCORE, 128)                                                             \
     K(blocks_choose, BLOCKS_CHOOSE, 256)                                                           \
     K(attention, ATTENTION, 128)                                                                   \

@@ -55,16 +55,58 @@ void vulkan_op_rope_store(gpu_stream *s, const gpu_rope_store *a) {
         .clamp = a->clamp,
         .eps = a->eps,
         .flags = (a->neox ? ROPE_NEOX : 0u) | (a->norm_bare ? ROPE_NORM_BARE : 0u) |
-                 (a->norm_late ? ROPE_NORM_LATE : 0u) | (a->value_norm ? ROPE_VALUE_NORM : 0u)};
+                 (a->norm_late ? ROPE_NORM_LATE : 0u) | (a->value_norm ? ROPE_VALUE_NORM : 0u) |
+                 (a->back ? ROPE_BACK : 0u)};
     const int heads = a->n_head + (a->kv.v_row > 0 ? 2 : 1) * a->kv.n_head_kv;
     vulkan_dispatch(s, VULKAN_ROPE_STORE, (vulkan_variant){0}, &args, sizeof args, heads, a->n_cols,
                     1);
 }
 
+/* Inputs that do not fit shared memory: their int8 forms go to `scratch`. */
+static void multiply_groups(gpu_stream *s, const gpu_heads *a) {
+    enum { PER_GROUP = 512 };
+    const int64_t rows = a->w.n_out / a->n_heads;
+    const size_t form = (size_t)a->n_cols * gpu_q8_bytes(a->w.n_in); /* of a head's inputs */
+    const bool q8 = gpu_type_wants_q8(a->w.type);
+    assert(a->x_stride % 4 == 0 && (!q8 || a->scratch));
+    if (q8) {
+        const vulkan_quantize_args args = {.x = vulkan_address(a->x),
+                                           .q8 = vulkan_address(a->scratch),
+                                           .ldx = (int32_t)a->ldx,
+                                           .n = (int32_t)a->w.n_in,
+                                           .n_cols = a->n_cols,
+                                           .step = (int32_t)a->x_stride};
+        vulkan_dispatch(s, VULKAN_QUANTIZE, (vulkan_variant){0}, &args, sizeof args,
+                        vulkan_groups(a->w.n_in, PER_GROUP), a->n_cols, a->n_heads);
+    }
+    for (int32_t h = 0; h < a->n_heads;) {
+        gpu_matmul products[GPU_MAX_PRODUCTS] = {0};
+        int32_t n = 0;
+        for (; n < GPU_MAX_PRODUCTS && h < a->n_heads; n++, h++) {
+            gpu_matmul *p = &products[n];
+            p->w = a->w;
+            p->w.n_out = rows;
+            p->w.data = (const uint8_t *)a->w.data + (size_t)(h * rows) * a->w.row_bytes;
+            p->in = (gpu_input){.x = a->x + h * a->x_stride,
+                                .ldx = a->ldx,
+                                .q8 = q8 ? (uint8_t *)a->scratch + (size_t)h * form : NULL,
+                                .n_cols = a->n_cols};
+            p->scale = a->scale;
+            p->y = a->y + h * a->y_stride;
+            p->ldy = a->ldy;
+        }
+        vulkan_op_matvec(s, products, n);
+    }
+}
+
 void vulkan_op_heads(gpu_stream *s, const gpu_heads *a) {
     enum { ROWS_PER_GROUP = 8 };
     assert(a->n_cols >= 1 && a->n_cols <= GPU_MAX_COLS);
-    assert(a->w.n_in <= GPU_MAX_LATENT && a->w.n_out % a->n_heads == 0);
+    assert(a->w.n_out % a->n_heads == 0);
+    if (a->w.n_in > GPU_MAX_LATENT) {
+        multiply_groups(s, a);
+        return;
+    }
     const vulkan_heads_args args = {.w = vulkan_address(a->w.data),
                                     .x = vulkan_address(a->x),
                                     .y = vulkan_address(a->y),
@@ -121,8 +163,9 @@ void vulkan_op_attention(gpu_stream *s, const gpu_attention *a) {
     assert(a->kv.head_dim % 8 == 0 &&
            a->kv.head_dim <= (latent ? (int)GPU_MAX_LATENT : (int)GPU_MAX_HEAD));
     assert(a->kv.v_dim % 8 == 0 && a->kv.v_dim > 0);
-    assert(a->sparse.size == 0 || (!a->turns && a->window == 0));
+    assert(a->sparse.size == 0 || (!a->turns && (a->window == 0 || a->ratio > 0)));
     assert(a->sparse.size == 0 || a->sparse.n_list > 0 || a->n_splits == 1);
+    assert(a->ratio == 0 || latent);
     assert(a->n_splits == 1 || (a->partial && a->n_splits <= GPU_ATTN_SPLITS));
     if (a->turns) {
         gpu_rope_store rope = a->rope;
@@ -143,6 +186,7 @@ void vulkan_op_attention(gpu_stream *s, const gpu_attention *a) {
                                         .k_row = a->kv.k_row,
                                         .v_row = latent ? a->kv.k_row : a->kv.v_row,
                                         .sparse_offset = a->sparse.offset,
+                                        .compressed = a->compressed,
                                         .ldq = (int32_t)a->ldq,
                                         .ldo = (int32_t)a->ldo,
                                         .ldg = (int32_t)a->ldg,
@@ -164,19 +208,22 @@ void vulkan_op_attention(gpu_stream *s, const gpu_attention *a) {
                                         .temperature_length = a->temperature_length,
                                         .temperature_offset = a->temperature_offset,
                                         .q_hadamard = latent ? a->kv.k_hadamard : 0,
+                                        .ratio = a->ratio,
                                         .sparse_size = a->sparse.size,
                                         .sparse_top = a->sparse.top,
                                         .sparse_heads = a->sparse.n_heads,
                                         .sparse_list = a->sparse.n_list,
+                                        .sparse_whole = a->sparse.whole,
                                         .flags = (a->chunks ? ATTENTION_CHUNKS : 0u) |
                                                  (a->head_gates ? ATTENTION_HEAD_GATES : 0u) |
                                                  (a->gate_softplus ? ATTENTION_GATE_SOFTPLUS : 0u)};
     const int queries = (int)queries_of(a),
               chunks = (a->n_head / a->kv.n_head_kv + queries - 1) / queries;
     const vulkan_variant v = {.cols = (uint32_t)queries,
-                              .way = a->sparse.size == 0    ? 0
-                                     : a->sparse.n_list > 0 ? ATTENTION_LISTED
-                                                            : ATTENTION_BLOCKS};
+                              .way = (a->sparse.size == 0    ? 0u
+                                      : a->sparse.n_list > 0 ? ATTENTION_LISTED
+                                                             : ATTENTION_BLOCKS) |
+                                     (a->ratio > 0 ? ATTENTION_COMPRESSED : 0u)};
     vulkan_dispatch(s, VULKAN_ATTENTION, v, &args, sizeof args, (int64_t)a->kv.n_head_kv * chunks,
                     a->n_splits, a->n_cols);
     const bool splits = a->n_splits > 1;

@@ -27,7 +27,7 @@ static int32_t clamp_how(const gpu_clamp *c) {
 }
 
 void vulkan_op_route(gpu_stream *s, const gpu_route *a) {
-    assert(a->n_cols >= 1 && a->n_used >= 1 && a->n_used <= a->n_expert && !a->by_token);
+    assert(a->n_cols >= 1 && a->n_used >= 1 && a->n_used <= a->n_expert);
     assert(a->n_expert <= GPU_MAX_EXPERTS && a->n_group <= MOST_GROUPS_OF_EXPERTS);
     vulkan_route_args args = {.scores = vulkan_address(a->scores),
                               .select_bias = vulkan_address(a->select_bias),
@@ -35,6 +35,8 @@ void vulkan_op_route(gpu_stream *s, const gpu_route *a) {
                               .slots = vulkan_address(a->slots),
                               .uses = vulkan_address(a->uses),
                               .choices = vulkan_address(a->choices),
+                              .by_token = vulkan_address(a->by_token),
+                              .cols = vulkan_address(a->cols),
                               .lds = (int32_t)a->lds,
                               .n_expert = a->n_expert,
                               .n_used = a->n_used,

@@ -4,6 +4,7 @@
 #include "vulkan_ops.h"
 
 enum { ELEMENTS = 128 /* of a workgroup with a thread for each */ };
+static_assert(GPU_MAX_STREAMS * GPU_MAX_STREAMS <= (int)ELEMENTS, "a thread for each weight");
 
 void vulkan_op_mix(gpu_stream *s, const gpu_mix *a) {
     assert(a->n_cols >= 1 && a->n >= 1 && (!a->corrects || (a->y && a->scale)));
@@ -39,7 +40,8 @@ void vulkan_op_merge(gpu_stream *s, const gpu_merge *a) {
 }
 
 void vulkan_op_hyper(gpu_stream *s, const gpu_hyper *a) {
-    assert(a->n_cols >= 1 && a->n >= 1 && a->n_stream >= 2 && a->rounds == 0);
+    assert(a->n_cols >= 1 && a->n >= 1 && a->n_stream >= 2);
+    assert(a->rounds == 0 || (a->adds && a->n_stream <= GPU_MAX_STREAMS));
     const vulkan_hyper_args args = {.weights = vulkan_address(a->weights),
                                     .base = vulkan_address(a->base),
                                     .scale = vulkan_address(a->scale),
@@ -47,13 +49,15 @@ void vulkan_op_hyper(gpu_stream *s, const gpu_hyper *a) {
                                     .x = vulkan_address(a->x),
                                     .factor = a->factor,
                                     .eps = a->eps,
+                                    .mix_eps = a->mix_eps,
                                     .lds = (int32_t)a->lds,
                                     .ldw = (int32_t)a->ldw,
                                     .ldx = (int32_t)a->ldx,
                                     .n = (int32_t)a->n,
                                     .n_stream = a->n_stream,
-                                    .adds = a->adds};
-    vulkan_dispatch(s, VULKAN_HYPER, (vulkan_variant){0}, &args, sizeof args,
+                                    .rounds = a->rounds};
+    const uint32_t way = a->rounds > 0 ? HYPER_MIXES : a->adds ? HYPER_ADDS : 0;
+    vulkan_dispatch(s, VULKAN_HYPER, (vulkan_variant){.way = way}, &args, sizeof args,
                     (a->n + ELEMENTS - 1) / ELEMENTS, a->n_cols, 1);
 }
 

@@ -26,6 +26,7 @@ GPU_OPS(VULKAN_OP_DECLARE, VULKAN_OP_DECLARE_N)
     OP(rope_store, ROPE_STORE)                                                                     \
     OP(heads, HEADS)                                                                               \
     OP(latent_store, LATENT_STORE)                                                                 \
+    OP(compress, COMPRESS)                                                                         \
     OP(find_blocks, FIND_BLOCKS)                                                                   \
     OP(attention, ATTENTION)                                                                       \
     OP(conv, CONV)                                                                                 \

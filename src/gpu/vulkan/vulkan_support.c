@@ -13,8 +13,6 @@ static bool has_op(gpu_op op) {
     }
 }
 
-/* Attention to compressed keys is missing. */
 bool vulkan_supports(gpu_op op, quant_type type, const gpu_shape *shape) {
-    const bool joint = shape && shape->joint && op == GPU_OP_ATTENTION;
-    return has_op(op) && !joint && gpu_kernels_support(op, type, shape);
+    return has_op(op) && gpu_kernels_support(op, type, shape);
 }

@@ -68,7 +68,8 @@ ARGS(vulkan_pack_args) {
 
 ARGS(vulkan_quantize_args) {
     u64 x, q8, list, n_listed;
-    i32 ldx, n, n_cols, unused;
+    i32 ldx, n, n_cols;
+    i32 step; /* elements from input to input of a column; their forms follow each other */
 };
 
 #define NORM_RMS   0
@@ -92,6 +93,7 @@ ARGS(vulkan_angles_args) {
 #define ROPE_NORM_BARE  2
 #define ROPE_NORM_LATE  4
 #define ROPE_VALUE_NORM 8
+#define ROPE_BACK       16
 ARGS(vulkan_rope_args) {
     u64 q, k, v, q_norm, k_norm, cs, cols;
     u64 k_offset, v_offset, k_row, v_row;
@@ -119,19 +121,22 @@ ARGS(vulkan_heads_args) {
 #define ATTENTION_CHUNKS        1
 #define ATTENTION_HEAD_GATES    2
 #define ATTENTION_GATE_SOFTPLUS 4
-/* WAY: attends to listed positions, or to blocks that are not left out */
-#define ATTENTION_LISTED 1
-#define ATTENTION_BLOCKS 2
+/* bits of WAY: attends to listed positions, or to blocks that are not left out; and to compressed
+ * keys, those that are listed or all */
+#define ATTENTION_LISTED     1
+#define ATTENTION_BLOCKS     2
+#define ATTENTION_COMPRESSED 4
 ARGS(vulkan_attention_args) {
     u64 q, cols, sinks, slopes, gate, partial, result;
-    u64 k_offset, v_offset, k_row, v_row, sparse_offset;
+    u64 k_offset, v_offset, k_row, v_row, sparse_offset, compressed;
     i32 ldq, ldo, ldg, q_stride, gate_stride;
     i32 n_head, n_head_kv, head_dim, v_dim, type_k, type_v;
     i32 n_cols, n_splits, window, v_hadamard;
     float scale, softcap, temperature;
     i32 temperature_length, temperature_offset;
     i32 q_hadamard; /* MLA: kv.k_hadamard; the shader multiplies the queries. 0: none */
-    i32 sparse_size, sparse_top, sparse_heads, sparse_list; /* of gpu_sparse */
+    i32 ratio;
+    i32 sparse_size, sparse_top, sparse_heads, sparse_list, sparse_whole; /* of gpu_sparse */
     u32 flags;
 };
 
@@ -139,7 +144,15 @@ ARGS(vulkan_attention_args) {
 ARGS(vulkan_blocks_args) { /* of gpu_find_blocks */
     u64 q, weights, cols, k_offset, k_row, sparse_offset;
     i32 ldq, ldw, head_dim, type_k, ratio, n_queries, local;
-    i32 sparse_size, sparse_top, sparse_heads, sparse_list, unused; /* of gpu_sparse */
+    i32 sparse_size, sparse_top, sparse_heads, sparse_list, sparse_whole; /* of gpu_sparse */
+};
+
+ARGS(vulkan_compress_args) { /* of gpu_compress */
+    u64 x, positions, norm, inv_freq, inv_freq_long, cols, k_offset, k_row;
+    i64 at;
+    i32 ldx, long_from, ratio, n_parts, dim, n_rot, rot_at, type_k, k_hadamard;
+    float scale, eps;
+    u32 flags; /* ROPE_NEOX */
 };
 
 #define FFN_SKIP 1
@@ -243,10 +256,12 @@ ARGS(vulkan_merge_args) { /* of gpu_merge */
     i32 lds, ldo, ldx, n, n_stream, unused;
 };
 
+#define HYPER_ADDS  1     /* WAY */
+#define HYPER_MIXES 2     /* adds to mixed streams */
 ARGS(vulkan_hyper_args) { /* of gpu_hyper */
     u64 weights, base, scale, streams, x;
-    float factor, eps;
-    i32 lds, ldw, ldx, n, n_stream, adds;
+    float factor, eps, mix_eps;
+    i32 lds, ldw, ldx, n, n_stream, rounds, unused;
 };
 
 ARGS(vulkan_hyper_mean_args) { /* of gpu_hyper_mean */
@@ -290,7 +305,7 @@ ARGS(vulkan_receive_args) {
 #define GATING_SOFTMAX_CHOSEN 3
 #define GATING_SQRT_SOFTPLUS  4
 ARGS(vulkan_route_args) {
-    u64 scores, select_bias, perm, slots, uses, choices, host_bits, epoch;
+    u64 scores, select_bias, perm, slots, uses, choices, host_bits, epoch, by_token, cols;
     i32 lds, n_expert, n_used, n_group, n_group_used, gating, norm, share;
     float scale;
     u32 unused;

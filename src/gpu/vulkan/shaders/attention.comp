@@ -2,6 +2,7 @@
 // workgroup of 128 threads computes up to COLS queries that share a KV head, over one part of the
 // positions: a key is read once for all of them. Eight lanes share a key; v_dim / 8 threads share a
 // value. Sparse attention (WAY) reads the positions of a list, or the blocks that are not left out.
+// Compressed keys are rows before those of the window.
 #version 460
 #include "vulkan.glsl"
 #include "math.glsl"
@@ -64,6 +65,31 @@ void soften(int n, int n_queries, int first_head, int distance) {
     }
 }
 
+const bool LISTED = (WAY & ATTENTION_LISTED) != 0, BLOCKS = (WAY & ATTENTION_BLOCKS) != 0;
+const bool COMPRESSED = (WAY & ATTENTION_COMPRESSED) != 0;
+
+// A token's rows: n_first rows of a list or of compressed keys; row i behind them is position i -
+// n_first + first_position.
+int n_first = 0, first_position = 0;
+uint64_t list = 0; // of the first rows; 0: all compressed keys
+
+// The first row and the number of rows.
+uvec2 find_rows(int c, int pos) {
+    uint seen = first_seen(uint(pos)), n = uint(pos) + 1 - seen;
+    if (!LISTED && !COMPRESSED) return uvec2(seen, n);
+    if (LISTED && !attends_all(pos)) list = list_of(c);
+    if (list != 0) n_first = a.sparse_top;
+    else if (COMPRESSED) n_first = (pos + 1) / a.ratio;
+    first_position = int(seen);
+    return uvec2(0, COMPRESSED || list == 0 ? n_first + n : n_first);
+}
+
+uint64_t row_at(uint64_t first, uint64_t positions, uint64_t n_bytes, int i) {
+    if (!LISTED && !COMPRESSED) return positions + uint64_t(i) * n_bytes;
+    if (i >= n_first) return positions + uint64_t(i - n_first + first_position) * n_bytes;
+    return first + uint64_t(list != 0 ? load_int(at4(list, i)) : i) * n_bytes;
+}
+
 void main() {
     int t = int(gl_LocalInvocationID.x);
     int group = a.n_head / a.n_head_kv, chunks = (group + int(COLS) - 1) / int(COLS);
@@ -73,14 +99,16 @@ void main() {
     int split = int(gl_WorkGroupID.y), c = int(gl_WorkGroupID.z);
     int pos = column_pos(a.cols, c), n_ctx = column_n_ctx(a.cols, c);
     uint64_t kv = column_kv(a.cols, c);
-    bool chooses = WAY != 0 && !attends_all(pos), listed = chooses && WAY == ATTENTION_LISTED;
-    uint64_t scores = chooses ? scores_of(c, listed ? 0 : kv_head) : 0, list = at4(scores, n_ctx);
-    uvec2 range = range_of(listed ? a.sparse_top - 1 : pos, uint(split));
-    int begin = int(range.x), end = begin + int(range.y);
+    bool chooses = BLOCKS && !attends_all(pos);
+    uint64_t scores = chooses ? scores_of(c, kv_head) : 0;
     uint64_t k = kv + uint64_t(n_ctx) * a.k_offset +
                  uint64_t(kv_head * cache_head_bytes(a.type_k, a.head_dim));
     uint64_t v = kv + uint64_t(n_ctx) * a.v_offset +
                  uint64_t(kv_head * cache_head_bytes(a.type_v, a.v_dim));
+    uint64_t first_k = k, first_v = v;
+    if (COMPRESSED) first_k = first_v = kv + uint64_t(n_ctx) * a.compressed;
+    uvec2 range = part_of(find_rows(c, pos), uint(split));
+    int begin = int(range.x), end = begin + int(range.y);
 
     float scale = scale_at(pos);
     for (int h = 0; h < n_queries; h++) {
@@ -100,7 +128,7 @@ void main() {
 
     for (int at = begin, n; at < end; at += n) {
         n = min(end - at, TILE);
-        if (chooses && !listed) {
+        if (chooses) {
             int block = at / a.sparse_size, rest = (block + 1) * a.sparse_size - at;
             n = min(n, rest);
             if (load_float(at4(scores, block)) == -INF) {
@@ -111,8 +139,7 @@ void main() {
         for (int j = t / 8; j < TILE; j += 16) { // all lanes come by
             float s[MOST];
             [[unroll]] for (int h = 0; h < MOST; h++) s[h] = 0;
-            int p = at + min(j, n - 1);
-            uint64_t key = k + uint64_t(listed ? load_int(at4(list, p)) : p) * a.k_row;
+            uint64_t key = row_at(first_k, k, a.k_row, at + min(j, n - 1));
             for (int i = t % 8; 8 * i < a.head_dim; i += 8) {
                 vec4 x, y;
                 cache_load(a.type_k, key, i, x, y);
@@ -133,8 +160,7 @@ void main() {
         }
         for (int j = my_group; my_group < groups && j < n; j += groups) {
             vec4 x, y;
-            int p = listed ? load_int(at4(list, at + j)) : at + j;
-            cache_load(a.type_v, v + uint64_t(p) * a.v_row, my_eight, x, y);
+            cache_load(a.type_v, row_at(first_v, v, a.v_row, at + j), my_eight, x, y);
             [[unroll]] for (int h = 0; h < int(COLS); h++) {
                 low[h] += weight[h][j] * x;
                 high[h] += weight[h][j] * y;

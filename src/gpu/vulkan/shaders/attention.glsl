@@ -8,11 +8,10 @@ uint first_seen(uint pos) {
     return pos >= window ? pos + 1 - window : 0;
 }
 
-// The first position and the number of positions of a part: whole tiles, except in the last.
-uvec2 range_of(int pos, uint split) {
-    uint begin = first_seen(uint(pos)), n = uint(pos) + 1 - begin;
-    uint tiles = (n + 63) / 64, part = (tiles + a.n_splits - 1) / a.n_splits * 64;
-    uint before = split * part;
+// The first row and the number of rows of a part of such rows: whole tiles, except in the last.
+uvec2 part_of(uvec2 rows, uint split) {
+    uint begin = rows.x, n = rows.y, tiles = (n + 63) / 64;
+    uint part = (tiles + a.n_splits - 1) / a.n_splits * 64, before = split * part;
     return before < n ? uvec2(begin + before, min(n - before, part)) : uvec2(begin, 0);
 }
 

@@ -1,4 +1,5 @@
-// blocks_choose.comp: a workgroup selects the blocks (with BLOCKS_SUMS in WAY: positions) of a head of a
+// blocks_choose.comp: a workgroup selects the blocks (with BLOCKS_SUMS in WAY: positions or
+// compressed keys) of a head of a
 // column with the highest scores. It finds the cutoff, the score that has the rank `sparse_top`, digit by
 // digit with histograms of eight bits; then marks the blocks below it, and lists the positions that are
 // left. Of equal scores at the cutoff it keeps those of the first blocks; of positions those that the
@@ -88,10 +89,10 @@ void raise_equal(uint64_t heap, uint cut) {
 void main() {
     int c = int(gl_WorkGroupID.y), pos = column_pos(a.cols, c), equals, surplus;
     if (attends_all(pos)) return;
-    n = pos / a.sparse_size + 1;
+    n = blocks_seen(pos);
     scores = scores_of(c, int(gl_WorkGroupID.x));
     bool sums = (WAY & BLOCKS_SUMS) != 0;
-    uint64_t list = at4(scores, column_n_ctx(a.cols, c)); // only with `sums`
+    uint64_t list = list_of(c); // only with `sums`
     uint cut = find_cut(equals, surplus);
     if (sums && surplus > 0) {
         if (gl_LocalInvocationID.x == 0) raise_equal(list, cut);

@@ -1,5 +1,5 @@
 // blocks_score.comp: scores for sparse attention, of blocks of positions or, with BLOCKS_SUMS in WAY, of
-// single index keys. Eight lanes have a key at a time, eight elements of it in every lane; a workgroup
+// single index keys, which belong to positions or to compressed keys. Eight lanes have a key at a time, eight elements of it in every lane; a workgroup
 // has 16 blocks or keys at a time.
 #version 460
 #include "vulkan.glsl"
@@ -29,7 +29,7 @@ void load_eights(int lane, uint64_t key, bool is_query) {
 
 // The highest product of the query with the keys of a block.
 void score_blocks(int c, int head, int pos, uint64_t keys) {
-    int size = a.sparse_size, n_blocks = pos / size + 1, lane = int(gl_LocalInvocationID.x) % 8;
+    int size = a.sparse_size, n_blocks = blocks_seen(pos), lane = int(gl_LocalInvocationID.x) % 8;
     uint64_t scores = scores_of(c, head);
     load_eights(lane, at4(a.q, int64_t(c) * a.ldq + head * a.head_dim), true);
     for (int base = int(gl_WorkGroupID.x) * AT_ONCE; base < n_blocks;
@@ -54,7 +54,7 @@ void score_blocks(int c, int head, int pos, uint64_t keys) {
 
 // The weighted sum over the queries of max(0, query . key), of each key for `per` positions.
 void score_positions(int c, int pos, uint64_t keys) {
-    int per = max(a.ratio, 1), n = pos + 1, n_keys = n / per, lane = int(gl_LocalInvocationID.x) % 8;
+    int per = max(a.ratio, 1), n = blocks_seen(pos), n_keys = n / per, lane = int(gl_LocalInvocationID.x) % 8;
     uint64_t scores = scores_of(c, 0), queries = at4(a.q, int64_t(c) * a.ldq);
     for (int base = int(gl_WorkGroupID.x) * AT_ONCE; base < n_keys;
          base += int(gl_NumWorkGroups.x) * AT_ONCE) {

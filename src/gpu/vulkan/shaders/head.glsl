@@ -21,15 +21,19 @@ void norm_head(int at, uint64_t w, int n, bool centred, float eps) {
     barrier();
 }
 
-// cs: of the column.
-void rotate_head(int at, uint64_t cs, int n_rot, bool neox) {
-    int half_rot = n_rot / 2;
-    for (int i = THREAD; i < half_rot; i += THREADS) {
-        int even = at + (neox ? i : 2 * i), odd = at + (neox ? i + half_rot : 2 * i + 1);
+// Elements i and i + n_rot / 2 of the rotated ones or, without neox, 2 i and 2 i + 1.
+void rotate_pair(int at, int i, int n_rot, bool neox, vec2 cs) {
+    int even = at + (neox ? i : 2 * i), odd = at + (neox ? i + n_rot / 2 : 2 * i + 1);
+    float x = head[even], y = head[odd];
+    head[even] = x * cs.x - y * cs.y;
+    head[odd] = x * cs.y + y * cs.x;
+}
+
+// cs: of the column; `back`: by the negative angles.
+void rotate_head(int at, uint64_t cs, int n_rot, bool neox, bool back) {
+    for (int i = THREAD; i < n_rot / 2; i += THREADS) {
         float c = load_float(at4(cs, 2 * i)), s = load_float(at4(cs, 2 * i + 1));
-        float x = head[even], y = head[odd];
-        head[even] = x * c - y * s;
-        head[odd] = x * s + y * c;
+        rotate_pair(at, i, n_rot, neox, vec2(c, back ? -s : s));
     }
     barrier();
 }

@@ -19,7 +19,8 @@ void main() {
     barrier();
     if (!is_q && a.k_norm != 0) norm_head(0, a.k_norm, a.n_rot, false, a.eps);
     if (a.cs != 0)
-        rotate_head(0, at4(a.cs, int64_t(c) * a.n_rot), a.n_rot, (a.flags & ROPE_NEOX) != 0);
+        rotate_head(0, at4(a.cs, int64_t(c) * a.n_rot), a.n_rot, (a.flags & ROPE_NEOX) != 0,
+                    false);
     if (is_q) {
         uint64_t to = at4(a.result, int64_t(c) * a.ldo + h * a.head_dim);
         for (int i = THREAD; i < a.n_rot; i += THREADS) store_float(at4(to, i), head[i]);

@@ -30,7 +30,7 @@ void main() {
         if (norms && !late) norm_head(0, w, n, centred, a.eps);
         if (a.cs != 0)
             rotate_head(a.rot_at, at4(a.cs, int64_t(c) * a.n_rot), a.n_rot,
-                        (a.flags & ROPE_NEOX) != 0);
+                        (a.flags & ROPE_NEOX) != 0, (a.flags & ROPE_BACK) != 0);
         if (norms && late) norm_head(0, w, n, centred, a.eps);
         spread_head(n, a.k_hadamard);
     } else {
