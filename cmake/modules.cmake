@@ -199,16 +199,19 @@ function(pi_not_on system reason)
     set_property(GLOBAL APPEND PROPERTY PI_TESTS_NOT_ON_${system} ${ARGN})
 endfunction()
 
-# pi_vulkan_test(NAME [LONG] [WINDOWS] [AS NAME] [ARGS arguments...]): a pi_test that accepts --device also runs
-# with the Vulkan backend, on the first device of the loader, with the validation layer's core and
-# synchronization checks where it is installed: its messages end the test. LONG: only with `ctest -C
-# long`. WINDOWS: also in the build for Windows, under wine with an X server, where there is one, and
-# without the validation layer. AS: the end of its name, when a test runs twice.
+# pi_vulkan_test(NAME [LONG] [WINDOWS] [LANES N] [ONLY PATTERN] [AS NAME] [ARGS arguments...]): a pi_test
+# that accepts --device also runs with the Vulkan backend, on the first device of the loader, with the
+# validation layer's core and synchronization checks where it is installed: its messages end the test.
+# LONG: only with `ctest -C long`. WINDOWS: also in the build for Windows, under wine with an X server,
+# where there is one, and without the validation layer. LANES: subgroups of this many lanes, if the driver
+# is Mesa's lavapipe. Mesa's cache of shaders on disk does not know their number, so each number has a
+# separate folder. ONLY: the cases that match. AS: the end of its name, when a test runs twice; LANES
+# adds the number.
 set(PI_VULKAN_SETTINGS ${PROJECT_SOURCE_DIR}/tests/gpu/vulkan)
 find_file(PI_VULKAN_VALIDATION VkLayer_khronos_validation.json
     PATHS /usr/share/vulkan/explicit_layer.d /usr/local/share/vulkan/explicit_layer.d NO_DEFAULT_PATH)
 function(pi_vulkan_test name)
-    cmake_parse_arguments(T "LONG;WINDOWS" "AS" "ARGS" ${ARGN})
+    cmake_parse_arguments(T "LONG;WINDOWS" "AS;LANES;ONLY" "ARGS" ${ARGN})
     get_property(built GLOBAL PROPERTY PI_VULKAN_BUILT)
     if(NOT built OR PI_SANITIZE OR (CMAKE_CROSSCOMPILING AND NOT (WIN32 AND T_WINDOWS)))
         return()
@@ -222,6 +225,17 @@ function(pi_vulkan_test name)
         set(when CONFIGURATIONS long)
     endif()
     set(environment VK_LAYER_SETTINGS_PATH=${PI_VULKAN_SETTINGS})
+    if(NOT WIN32)
+        list(APPEND environment MESA_SHADER_CACHE_DIR=${PROJECT_BINARY_DIR}/shader_cache${T_LANES})
+    endif()
+    if(T_LANES)
+        math(EXPR bits "32 * ${T_LANES}")
+        list(APPEND environment LP_NATIVE_VECTOR_WIDTH=${bits})
+        string(APPEND T_AS _${T_LANES})
+    endif()
+    if(T_ONLY)
+        list(APPEND environment CASE_ONLY=${T_ONLY})
+    endif()
     if(PI_VULKAN_VALIDATION)
         list(APPEND environment VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation)
     endif()

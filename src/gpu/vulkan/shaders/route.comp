@@ -134,9 +134,10 @@ void main() {
     barrier();
     if (a.n_group > 1 && THREAD == 0) keep_groups();
     barrier();
-    uint64_t expert_table = at4(a.by_token, int64_t(column_token(a.cols, c)) * a.n_used);
+    uint64_t listed = a.by_token; // the token's experts; 0: the best
+    if (listed != 0) listed = at4(listed, int64_t(column_token(a.cols, c)) * a.n_used);
     for (int k = 0; k < a.n_used; k++) {
-        int found = a.by_token != 0 ? load_int(at4(expert_table, k)) : take_best();
+        int found = listed != 0 ? load_int(at4(listed, k)) : take_best();
         // The factor and the rounding are llama.cpp's.
         if (a.share > 0) found = int(float(found) * (1.0 / float(a.share)));
         if (THREAD == 0) chosen[k] = found;
