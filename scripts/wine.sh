@@ -14,17 +14,21 @@ export WINEDLLOVERRIDES="${WINEDLLOVERRIDES:-mscoree,mshtml=}"
 unset DISPLAY
 [ -z "${WINE_DISPLAY:-}" ] || export DISPLAY="$WINE_DISPLAY"
 export LC_ALL=C.UTF-8 # names of files are UTF-8
-if ! [ -e "$WINEPREFIX/ready" ]; then
-    # Tests start at once: one of them makes the prefix, the others wait.
-    mkdir -p "$(dirname "$WINEPREFIX")"
-    (
-        flock 9
-        if ! [ -e "$WINEPREFIX/ready" ]; then
-            cd /
-            wineboot -i >/dev/null 2>&1
-            wineserver -w
-            touch "$WINEPREFIX/ready"
-        fi
-    ) 9>"$WINEPREFIX.lock"
-fi
+# Tests start at once: one of them makes the prefix and starts wine's server and services, the others
+# wait. They get no output of a test, since CTest waits until all processes have closed a test's output,
+# and the services stay until the last program under wine ends. The server stays for ten seconds more
+# (with a display for none: the next one has another number). A lock of this shell is not for them.
+mkdir -p "$(dirname "$WINEPREFIX")"
+(
+    flock 9
+    if ! [ -e "$WINEPREFIX/ready" ]; then
+        cd /
+        wineboot -i >/dev/null 2>&1 9>&-
+        wineserver -w 9>&-
+        touch "$WINEPREFIX/ready"
+    fi
+    if [ -z "${WINE_DISPLAY:-}" ] && wineserver -p10 </dev/null >/dev/null 2>&1 9>&-; then
+        wine cmd /c exit </dev/null >/dev/null 2>&1 9>&- || : # the next line reports it
+    fi
+) 9>"$WINEPREFIX.lock"
 exec wine "$@"
