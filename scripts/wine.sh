@@ -28,7 +28,7 @@ mkdir -p "$(dirname "$WINEPREFIX")"
         touch "$WINEPREFIX/ready"
     fi
     if [ -z "${WINE_DISPLAY:-}" ] && wineserver -p10 </dev/null >/dev/null 2>&1 9>&-; then
-        wine cmd /c exit </dev/null >/dev/null 2>&1 9>&-
+        wine cmd /c exit </dev/null >/dev/null 2>&1 9>&- || : # the next line reports it
     fi
 ) 9>"$WINEPREFIX.lock"
 exec wine "$@"
