@@ -114,10 +114,10 @@ typedef struct pi_model_info {
     int32_t token_bos, token_eos; /* -1: none */
     bool add_bos;                 /* a text starts with BOS */
     bool recurrent;               /* sessions keep snapshots only: see pi_session_rewind_point */
-    int32_t n_draft_layer; /* layers for multi-token prediction: see pi_model_open_drafter; of a
-                              head: those of its file */
-    bool is_drafter;       /* a head */
-    int32_t n_features;    /* of a head: floats of a token's features (pi_session_features) */
+    int32_t n_draft_layer;        /* layers for multi-token prediction: see pi_model_open_drafter;
+                                     heads: number of such layers in the head's file */
+    bool is_drafter;              /* a head */
+    int32_t n_features;           /* heads: floats of a token's features (pi_session_features) */
 } pi_model_info;
 
 /* The strings are valid until the model is closed. */

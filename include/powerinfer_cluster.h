@@ -37,7 +37,7 @@ typedef struct pi_cluster_options {
      * rank measures for some of its layers, and by its memory. */
     float split[PI_MAX_RANKS];
     int32_t n_split;
-    bool measure_prefill; /* predict prefill too: of rank 0; default false */
+    bool measure_prefill; /* rank 0: also predict prefill; default false */
     /* Called on another thread when a rank is lost, with one line; NULL: nothing. The process must
      * close the cluster within five seconds; otherwise give_up is called and the process ends. */
     void (*lost)(void *user, const char *why);
@@ -55,10 +55,9 @@ PI_API pi_status pi_cluster_open(const pi_cluster_options *options, pi_cluster *
 PI_API void pi_cluster_close(pi_cluster *cluster);
 /* Ends all processes when the cluster is closed: this rank cannot go on. */
 PI_API void pi_cluster_fail(pi_cluster *cluster);
-/* Ends all processes at once, with exit status 1, because this one cannot go on. Calls on the
- * others fail with `why` and this rank's name; give_up of this process gets the same line.
- * Async-signal-safe. Does not return before the process ends, unless the cluster is being closed.
- */
+/* Ends all processes at once, with exit status 1, because this one cannot go on. Calls on the other
+ * ranks fail with `why` and this rank's name; give_up of this process gets the same line.
+ * Async-signal-safe. Returns only if the cluster is being closed. */
 PI_API void pi_cluster_abort(pi_cluster *cluster, const char *why);
 PI_API int32_t pi_cluster_rank(const pi_cluster *cluster);
 PI_API int32_t pi_cluster_size(const pi_cluster *cluster); /* ranks */

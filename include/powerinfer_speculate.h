@@ -45,19 +45,19 @@ enum {
 
 /* ---- heads that draft ----------------------------------------------------------------------- */
 
-/* Opens a head that drafts for the model: path NULL: one of the model's layers for multi-token
- * prediction; else of a file with such layers, or an EAGLE-3 head. layer: 0 for the first; of
- * several (pi_model_info.n_draft_layer), layer i drafts the token i + 1 after the text. The model
- * must stay open. The head has no tokenizer; its contexts run on the CPU. PI_ERR_NOT_FOUND: the
- * file has no such layer; PI_ERR_UNSUPPORTED; errors of pi_model_open. */
+/* Opens a head that drafts for the model. path NULL: one of the model's own layers for multi-token
+ * prediction; otherwise a file with such layers, or an EAGLE-3 head. layer: number of the layer, 0
+ * to pi_model_info.n_draft_layer - 1; layer i drafts token i + 1 after the end of the text. The
+ * model must stay open. The head has no tokenizer; its contexts run on the CPU. PI_ERR_NOT_FOUND:
+ * the file has no such layer; PI_ERR_UNSUPPORTED; errors of pi_model_open. */
 PI_API pi_status pi_model_open_drafter(const pi_model *model, const char *path, int32_t layer,
                                        pi_model **out, pi_error *err);
 
 /* The features of the token at a position, [n_features of the head], which are the head's input
  * with the next token: computed by the model if its context has the head as
  * pi_context_options.drafter, or by the head for tokens that it drafts. Valid until the next
- * pi_forward; NULL: not kept. Only those of the last few thousand tokens are, and none of tokens
- * that were loaded, copied or moved. */
+ * pi_forward; NULL: not kept. Only the last few thousand tokens have features, and tokens that were
+ * loaded, copied or moved have none. */
 PI_API const float *pi_session_features(const pi_session *session, int32_t position);
 /* The first position from which on all features are kept; the session's length: none are. */
 PI_API int32_t pi_session_features_first(const pi_session *session);
@@ -73,9 +73,9 @@ typedef struct pi_speculator_options {
      * outlive the speculator; the context needs n_logits >= n_texts. */
     const pi_model *draft_model;
     pi_context *draft_context;
-    /* Heads that draft: contexts of the layers after draft_model's, in order, n_chain <=
-     * PI_DRAFT_HEADS - 1; NULL: draft_model drafts all tokens. A chain drafts at most one token per
-     * head. */
+    /* A chain of heads: contexts of the layers that follow draft_model's layer, in order, n_chain
+     * <= PI_DRAFT_HEADS - 1; NULL: draft_model drafts all tokens. A chain drafts at most one token
+     * per head. */
     pi_context *const *chain;
     int32_t n_chain;
     int32_t n_texts; /* 1..PI_SPECULATE_TEXTS */

@@ -250,7 +250,7 @@ typedef struct pi_synth_options {
     uint64_t seed;
     bool plain;    /* an ordinary file: no predictor, neurons not sorted */
     bool bundle;   /* a neuron's rows of gate, up and down are adjacent; not with plain */
-    int32_t n_mtp; /* adds layers for multi-token prediction: heads that draft, at most 16 */
+    int32_t n_mtp; /* layers to add for multi-token prediction (heads that draft), at most 16 */
     int32_t n_threads;
     pi_progress progress;
     void *user;

@@ -10,7 +10,7 @@
 # process (default: -t RANKS, at most the cores). MPI: options of all ranks (default: -t 1). ROUNDS: default
 # 3; the table has medians. LLAMA: folder of llama.cpp's programs. Its client computes the first
 # layers, rpc-server in the other networks the rest; llama-batched-bench measures several sequences.
-# RESULTS: a file that collects the results of several calls; the table then has all of them.
+# RESULTS: a file to which results are appended; the table then shows all its results.
 set -eu
 cd "$(dirname "$0")/.."
 model=$(realpath "$1")

@@ -6,8 +6,8 @@
 # Prints a table; PICTURE shows it. Floor: the reads of a token at the rate that the drive has for
 # reads of their size. SHARES: sizes of the group as percentages of the file size (default
 # "30 50 80 120"). -n: tokens per test (default: 32); -m: tokens per test of the mapped file, which
-# may need seconds per token (default: as -n). ROWS: a file to which the measurements are appended;
-# PICTURE shows all its rows.
+# may take seconds per token (default: as for -n). ROWS: a file to which the measurements are
+# appended; PICTURE shows all its rows.
 # -d: the group reads at most so many MB and so many times per second, like a slower drive; the files
 # must then be on a whole disk, not a partition.
 set -eu

@@ -40,7 +40,7 @@ int io_uring_queue_init(unsigned entries, void *ring, unsigned flags) {
     return -ENOSYS;
 }
 
-/* The time at which the drive has done all earlier reads and this one. */
+/* The time at which the drive completes a read of n_bytes that starts after all earlier reads. */
 static int64_t take_turn(size_t n_bytes) {
     double transfer = (double)n_bytes / (MB * 1e6), turn = 1.0 / READS;
     int64_t end, begin = now();

@@ -14,10 +14,11 @@ export WINEDLLOVERRIDES="${WINEDLLOVERRIDES:-mscoree,mshtml=}"
 unset DISPLAY
 [ -z "${WINE_DISPLAY:-}" ] || export DISPLAY="$WINE_DISPLAY"
 export LC_ALL=C.UTF-8 # names of files are UTF-8
-# Tests start at once: one of them makes the prefix and starts wine's server and services, the others
-# wait. They get no output of a test, since CTest waits until all processes have closed a test's output,
-# and the services stay until the last program under wine ends. The server stays for ten seconds more
-# (with a display for none: the next one has another number). A lock of this shell is not for them.
+# Tests start at once: one of them creates the prefix and starts wine's server and services, the
+# others wait. Server and services must not inherit a test's output: CTest waits until all processes
+# have closed it, and the services run until the last program under wine ends. The server stays ten
+# seconds longer (not with a display, since the next display has another number). 9>&- keeps the
+# lock from them.
 mkdir -p "$(dirname "$WINEPREFIX")"
 (
     flock 9

@@ -90,7 +90,7 @@ typedef struct work_start {
     bool few_only, set_threshold;
     float max_loss, threshold;
     uint64_t cache_bytes;
-    bool measure_prefill; /* of MEASURE */
+    bool measure_prefill; /* WORK_MEASURE: also time prefill */
 } work_start;
 
 typedef struct work_layers {
@@ -292,16 +292,17 @@ static void choose_measured(const pi_model *m, int rank, int n_ranks, int *first
 
 enum { PREFILL_TOKENS = 128 };
 
-/* Tokens of the ubatch by which prefill is predicted. */
+/* Tokens of the ubatch that is timed to predict prefill. */
 static int prefill_tokens(const engine_options *o) {
     return o->n_batch < PREFILL_TOKENS ? o->n_batch : PREFILL_TOKENS;
 }
 
-/* The median time of the context's layers, or of the head, for different tokens, n at a time. At
- * first new threads share cores and weights are read from the file: these rounds do not count. */
+/* The median time of the context's layers, or of the output head, for a ubatch of n_tokens; every
+ * round has other tokens. The first rounds do not count: new threads still share cores, and weights
+ * are read from the file. */
 static pi_status time_rounds(const pi_context *c, int n_tokens, bool head, double *median,
                              pi_error *err) {
-    enum { LEAST = 3, MOST = 100, STRIDE = 7919 /* a prime: far apart in the vocabulary */ };
+    enum { LEAST = 3, MOST = 100, STRIDE = 7919 /* prime; spreads tokens over the vocabulary */ };
     const double warm_up = 0.15, measured = 0.2;
     double seconds[MOST], elapsed = 0;
     int32_t tokens[PREFILL_TOKENS];
@@ -323,7 +324,7 @@ static pi_status time_rounds(const pi_context *c, int n_tokens, bool head, doubl
     return status;
 }
 
-/* Bytes of weights that fit on the context's GPUs together with their caches; 0: it has none. */
+/* Bytes of weights that fit on the context's GPUs together with their KV caches; 0: no GPUs. */
 static uint64_t gpu_room(const pi_context *c) {
     double n = 0;
     for (int i = 0; i < c->gpus.n; i++) {
@@ -336,7 +337,7 @@ static uint64_t gpu_room(const pi_context *c) {
     return (uint64_t)n;
 }
 
-/* What is timed together: layers [first, end), and the output head. */
+/* Layers [first, end) that are timed, and with `head` the output head. */
 typedef struct timed_part {
     int first, end, n_tokens;
     bool head;
@@ -367,9 +368,9 @@ static pi_status time_part(const pi_context *c, const pi_context_options *o, con
     return status;
 }
 
-/* What this rank can do. Ranks on one machine share its memory. Layers that do not fit on the GPUs
- * run on the CPU, so both are measured. Prefill depends little on the caches: one layer is enough.
- */
+/* Measures this rank. Ranks on one machine share its memory. Layers that do not fit on the GPUs run
+ * on the CPU, so GPUs and CPU are measured. Prefill depends little on the caches of the CPU: one
+ * layer is enough. */
 static pi_status measure(const cluster *ranks, const pi_context *c, const pi_context_options *o,
                          bool prefill, place_rank *out, pi_error *err) {
     const int own = cluster_rank(ranks), n = cluster_ranks(ranks);

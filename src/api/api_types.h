@@ -66,7 +66,7 @@ struct pi_context {
     pi_error reason;     /* why no GPU is used; PI_OK: nothing to report */
     pi_cluster *cluster; /* NULL: one machine has all layers */
     engine_stages stages;
-    /* Seconds of a rank's layers for a token, and for a ubatch of some; 0: unknown. */
+    /* Predicted seconds of a rank's layers: for one token, and for a prefill ubatch; 0: unknown. */
     double predicted[CLUSTER_MAX_RANKS], predicted_prefill[CLUSTER_MAX_RANKS];
 };
 

@@ -8,10 +8,10 @@
 typedef struct drafting {
     pi_model *model; /* the draft model or head; NULL: none */
     pi_context *context;
-    /* Further heads of a chain. */
+    /* Heads of a chain, without the first. */
     pi_model *chain_models[PI_DRAFT_HEADS - 1];
     pi_context *chain[PI_DRAFT_HEADS - 1];
-    int32_t n_chain;           /* of both */
+    int32_t n_chain;           /* heads in each array */
     pi_speculator *speculator; /* NULL: off */
 } drafting;
 

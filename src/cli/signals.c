@@ -41,7 +41,7 @@ static void on_notify(int number) {
     os_event_set(notified);
 }
 
-/* Appends to a text of n bytes on one line; control characters become '?'. */
+/* Appends `from` to a text of n bytes; control characters become '?', so it stays on one line. */
 static size_t add_text(char *text, size_t n, size_t room, const char *from) {
     for (; *from && n + 1 < room; from++) {
         bool control = (unsigned char)*from < 0x20 || *from == 0x7f;
@@ -51,10 +51,10 @@ static size_t add_text(char *text, size_t n, size_t room, const char *from) {
     return n;
 }
 
-/* Of several ranks this one ends all, which report the text with its name. */
+/* In a cluster this rank ends all ranks; each of them reports the text with this rank's name. */
 static void report_mapping(const char *path, uint64_t offset) {
     static const char program[] = "powerinfer: ";
-    static char text[OS_PATH_MAX + 128]; /* one thread comes here */
+    static char text[OS_PATH_MAX + 128]; /* only one thread gets here */
     os_info info;
     const bool unreadable = os_path_info(path, &info) == 0 && info.size > offset;
     size_t n = add_text(text, 0, sizeof text,

@@ -15,8 +15,8 @@
  * later file gets their numbers, and turns SIGPIPE and SIGXFSZ into write errors. */
 void signals_prepare(void);
 
-/* From now on a file that becomes shorter while it is in use ends all ranks of the cluster, which
- * must stay open until signals_join(NULL). */
+/* From now on, if a file becomes shorter while it is in use, all ranks of the cluster end. The
+ * cluster must stay open until signals_join(NULL). */
 void signals_join(pi_cluster *cluster);
 /* The first request to end cancels `context` and is recorded; the second ends the program. */
 void signals_cancel_context(pi_context *context);

@@ -47,7 +47,7 @@ bool cluster_failed(const cluster *c);
 /* From now on the cluster has failed, for a reason on this rank. */
 void cluster_fail(cluster *c);
 /* Ends all ranks because this one cannot go on; the others report `why` with this rank's name.
- * Async-signal-safe. Returns only while the cluster is closed. */
+ * Async-signal-safe. Returns only if the cluster is being closed. */
 void cluster_abort(const cluster *c, const char *why);
 cluster_usage cluster_get_usage(const cluster *c);
 

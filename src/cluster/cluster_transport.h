@@ -53,8 +53,8 @@ typedef struct cluster_transport {
     int (*arrived)(int from, int channel); /* 1: wait would return at once; 0: not yet */
     const char *(*failure)(void);
     /* This process cannot go on: tells the others why, calls give_up and ends all ranks. Any
-     * thread and any signal handler may call it. It waits until the process ends; it returns if the
-     * transport is not open, or closes. */
+     * thread and any signal handler may call it. It returns only if the transport is not open or is
+     * being closed. */
     void (*abort)(const char *why);
     /* Leaves. failed: ends all ranks, with exit status 1. */
     void (*close)(int failed);

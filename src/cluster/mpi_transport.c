@@ -9,7 +9,7 @@
  * program's thread computes.
  *
  * Rank 0 exchanges a beat with every other rank each second: an empty text, or the reason why the
- * sender ends. A rank that was not heard of for `timeout` seconds is lost, and so is one whose
+ * sender ends. A rank that was silent for `timeout` seconds is lost, and so is one whose
  * connection broke. */
 #define OMPI_SKIP_MPICXX 1
 #include <fcntl.h>
@@ -34,14 +34,14 @@ enum {
     BEAT_MS = 100,    /* between two looks at the ranks */
     BEATS_A_SECOND = 1000 / BEAT_MS,
     SLEEP_NS = 30000,
-    TEXT_BYTES = 1024, /* of a failure */
+    TEXT_BYTES = 1024, /* of the description of a failure */
     LONG_BYTES = 4096, /* of a message that is not sent at once */
     ADVANCE_NS = 200000,
     LAUNCHER_SECONDS = 2 * CLUSTER_GRACE, /* for the launcher to end */
     JOIN_SECONDS = 10 /* in addition to `timeout`: a machine may be slow to start a process */
 };
 #define SPIN_SECONDS  0.02
-#define YIELD_SECONDS 20e-6 /* a yield without another thread takes 1 microsecond */
+#define YIELD_SECONDS 20e-6 /* a yield that runs no other thread takes 1 microsecond */
 
 typedef struct slot {
     char *data;
@@ -81,7 +81,7 @@ static struct {
     char failure[TEXT_BYTES]; /* written once, before `failed` */
     volatile int watching;    /* the watcher runs */
     int aborting;             /* a thread has called abort_ranks */
-    volatile int aborts;      /* `reason` is there */
+    volatile int aborts;      /* `reason` is complete */
     char reason[TEXT_BYTES];
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER,
            .wake = PTHREAD_MUTEX_INITIALIZER,
@@ -282,7 +282,7 @@ static void end_soon(void) {
     end_all();
 }
 
-/* Tells the others, who then end all ranks, why this one ends. */
+/* Tells the others why this rank ends; they then end all ranks. */
 static void end_aborted(void) {
     const struct timespec pause = {.tv_nsec = BEAT_MS * 1000000L};
     state.options.give_up(state.options.user, state.failure);
@@ -417,8 +417,8 @@ static void close_mpi(int failed) {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Waits a moment; *since: when the wait began, or 0 when the core is wanted: a yield that takes
- * long has let another thread run, such as one of a rank that computes on the same cores. */
+/* Waits a moment. *since: when the wait began; 0 after a yield that took long, which means that
+ * another thread needs the core, such as one of a rank that computes on the same cores. */
 static void pause_for(double *since) {
     const double start = now();
     if (start - *since < SPIN_SECONDS) {

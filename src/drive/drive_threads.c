@@ -11,7 +11,7 @@ typedef struct drive_thread {
     os_thread thread;
     drive_lane *lane;
     os_reader *reader;
-    uint8_t *dropped; /* [DRIVE_MAX_GAP] this thread's instead of the drive's */
+    uint8_t *dropped; /* [DRIVE_MAX_GAP] replaces the drive's buffer `dropped` */
 } drive_thread;
 
 struct drive_threads {

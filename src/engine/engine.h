@@ -157,9 +157,9 @@ const engine_trace *engine_get_trace(const engine_context *c);
 pi_status engine_work(engine_context *c, pi_error *err);
 /* On rank 0: the usage of all ranks, [cluster_ranks]. */
 pi_status engine_get_ranks(engine_context *c, engine_rank_usage *out, pi_error *err);
-/* Runs the context's layers on the embeddings of the tokens, or, with logits, the output head
- * alone. The session does not grow. *seconds is the time that it took. For contexts with a part of
- * the layers (options.plan) and no stages; logits only if the first layer is among them. */
+/* Runs the context's layers on the embeddings of the tokens or, if `in` wants logits, the output
+ * head alone. The session does not grow. *seconds: the time that it took. For contexts with a part
+ * of the layers (options.plan) and no stages; logits only if the first layer is among them. */
 pi_status engine_time_stage(engine_context *c, const pi_input *in, double *seconds, pi_error *err);
 
 /* The pager; NULL: there is no memory budget. */

@@ -202,7 +202,7 @@ static pi_status send_ubatch(engine_context *c, pi_error *err) {
     return cluster_send(s->cluster, next_rank(s), CLUSTER_ACTIVATIONS, err);
 }
 
-/* Puts this rank and its machine in front of an error that occurred here. */
+/* Prefixes an error that occurred on this rank with the rank and its machine. */
 static void name_rank(const engine_context *c, pi_error *err) {
     const pi_error why = *err;
     if (why.status != PI_ERR_CANCELLED)
@@ -551,9 +551,9 @@ pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_
     return status;
 }
 
-/* Fills the inputs of the layers, or of the head. How many neurons a sparse FFN computes depends on
- * their distribution: they are embeddings, or noise if the file has none (a rank that received its
- * layers). */
+/* Fills the inputs of the layers or of the head with embeddings, because the number of neurons that
+ * a sparse FFN computes depends on the distribution of the inputs; with noise if the file has no
+ * embeddings (a rank that received its layers). */
 static void fill_inputs(engine_context *c) {
     const plan *p = c->cpu.plan;
     const int64_t n = c->cpu.model->hp.n_embd, width = p->width[plan_residual(p)];

@@ -641,8 +641,8 @@ typedef struct arch_row {
     float default_depth_scale;  /* residual_scale is this / sqrt(n_layer) if missing; 0: none */
     float default_logit_width;  /* logit_scale is this / n_embd if missing; 0: none */
     float default_attn_scale;   /* attention.scale if missing; 0: from head_dim */
-    bool draft_raw;             /* heads that draft read the stream before the last norm; if
-                                   there are several, all of them */
+    bool draft_raw;             /* heads that draft read all residual streams before the last
+                                   norm */
     bool experts_early;         /* router and experts read the layer's input, and an FFN, next to
                                    them, the stream after attention (Arctic) */
     const char *attn_scale_key; /* another name of attention.scale */

@@ -320,10 +320,11 @@ typedef struct model_adapter {
     float scale; /* 1: as trained */
 } model_adapter;
 
-/* A head that drafts for another model, as a model of one layer. A token's features are n_embd
- * floats, which the model, or a head for the tokens that it drafts, computed for the token before
- * it: the residual stream after the last layer and norm (draft_raw: before the norm; all n_stream
- * streams), or with ROLE_DRAFT_FUSE a projection of the stream before the layers `reads`. */
+/* A head that drafts for another model, as a model of one layer. It reads each token with the
+ * features of the token before it, which the model computed or, for drafted tokens, a head. The
+ * features are n_embd floats (draft_raw: n_stream * n_embd): the residual stream after the last
+ * layer and norm (draft_raw: all streams, before the norm), or with ROLE_DRAFT_FUSE a projection of
+ * the stream before the layers `reads`. */
 enum { MODEL_DRAFT_READS = 8 };
 typedef struct model_draft {
     const struct model *target;       /* NULL: this is no head */

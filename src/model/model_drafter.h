@@ -5,12 +5,13 @@
 
 #include "model.h"
 
-/* file NULL: the target's own layers after the last one. Else a file with such layers for the
- * target's architecture, or an EAGLE-3 head; the head then owns the file, which is closed after an
- * error. layer: 0 for the first of these layers. What the file lacks of embeddings, output norm and
- * output matrix is the target's; the target must outlive the head. PI_ERR_NOT_FOUND: the file has
- * no such head; PI_ERR_UNSUPPORTED: an encoder, or an architecture with embeddings per layer or
- * with several residual streams (except DeepSeek-V4); PI_ERR_FORMAT. */
+/* file NULL: the head is in the target's file, in the layers after the model's last one. Otherwise
+ * a file with such layers for the target's architecture, or an EAGLE-3 head; the head then owns the
+ * file, which is closed after an error. layer: 0 for the first of these layers. Embeddings, output
+ * norm and output matrix missing from the file are taken from the target, which must outlive the
+ * head. PI_ERR_NOT_FOUND: the file has no such head; PI_ERR_UNSUPPORTED: an encoder, or an
+ * architecture with embeddings per layer or with several residual streams (except DeepSeek-V4);
+ * PI_ERR_FORMAT. */
 pi_status model_open_drafter(const model *target, gguf_file *file, int layer, model **out,
                              pi_error *err);
 

@@ -57,7 +57,7 @@ double place_rank_seconds(const model *m, const place_rank *r, int first, int en
 
 double place_rank_prefill(const model *m, const place_rank *r, int first, int end) {
     if (r->prefill_per_byte <= 0) return 0;
-    /* As a token, with another time for the layers: both read the weights once. */
+    /* As for a token, except the time of the layers: both read the weights once. */
     return place_rank_seconds(m, r, first, end) - layer_seconds(m, r, first, end) +
            r->prefill_per_byte * (double)place_layer_bytes(m, first, end, true);
 }

@@ -11,9 +11,9 @@ typedef struct place_rank {
     uint64_t memory;         /* bytes for weights */
     double head_seconds;     /* rank 0: time of the steps outside of layers; 0: not measured, use
                                 seconds_per_byte */
-    double gpu_seconds_per_byte; /* of layers on its GPUs, which have room for gpu_memory bytes */
+    double gpu_seconds_per_byte; /* of layers on its GPUs, which hold gpu_memory bytes */
     uint64_t gpu_memory;         /* 0: no GPU */
-    double prefill_per_byte; /* as seconds_per_byte, for a ubatch of some tokens; 0: not measured */
+    double prefill_per_byte;     /* like seconds_per_byte, for a prefill ubatch; 0: not measured */
 } place_rank;
 
 /* Bytes of the weights of layers [first, end), and of everything outside of layers. `read`: only
@@ -29,7 +29,7 @@ void place_ranks_solve(const model *m, const place_rank *ranks, int n_ranks, int
 void place_ranks_split(int n_layer, const float *split, int n_ranks, int *end);
 /* Seconds of a token on a rank. */
 double place_rank_seconds(const model *m, const place_rank *r, int first, int end);
-/* Seconds of the measured ubatch, with logits of one token; 0: not measured. */
+/* Seconds of a prefill ubatch on a rank, with logits of one token; 0: not measured. */
 double place_rank_prefill(const model *m, const place_rank *r, int first, int end);
 
 enum { PLACE_RANKS_DRIVE = 20 };

@@ -10,8 +10,8 @@
  *
  *   embed -> draft_in -> [quantize -> matmul] -> [the layer] -> norm -> draft_keep -> the head
  *
- * A head with several streams joins the embedding with each of them: draft_in -> (quantize ->
- * matmul) for every stream -> [the layer] -> draft_keep -> the head
+ * A head with several streams joins the embedding with each stream: draft_in -> (quantize ->
+ * matmul) for each stream -> [the layer] -> draft_keep -> the head
  *
  * The layer of an EAGLE-3 head has no norm before attention: Q, K and V read DRAFT_IN. Features are
  * computed on the CPU, where the head is; between layers of a GPU the stream goes there and
@@ -24,7 +24,7 @@ bool plan_draft_reads(const model *drafter, int layer) {
     return false;
 }
 
-/* FEATURES = X, normed as for the output matrix, or all streams. */
+/* FEATURES = X, normed as for the output matrix, or all residual streams without a norm. */
 static void add_stream_features(plan *p, bool normed) {
     const model_tensor *t = p->model->t;
     plan_step *s = plan_add_step(p, SIDE_CPU, OP_NORM, -1, plan_residual(p));

@@ -53,7 +53,7 @@ static pi_status check_vocabulary(const pi_model *model, const pi_model *draft, 
     return PI_OK;
 }
 
-/* Allocates the buffers of heads, which a draft model does not have, and adds the chain. */
+/* Allocates the buffers that only heads need, and adds the contexts of the chain. */
 static pi_status create_heads(draft_model *m, const pi_speculator_options *o, int32_t width,
                               pi_error *err) {
     size_t n = (size_t)o->n_piece, n_bytes = n * (size_t)width * sizeof *m->features;
@@ -158,10 +158,9 @@ static const float *last_features(const draft_reader *r) {
     return pi_session_features(r->session, pi_session_length(r->session) - 1);
 }
 
-/* Collects the input of a head, the text and the tokens that the heads before it drafted, in the
- * rows of m->tokens and m->features from `row` on. If the session lacks features of the next
- * tokens, the head starts again at the first token that has features. in->n_tokens 0: nothing can
- * be evaluated. */
+/* Collects the input of a head in m->tokens and m->features, from row `row` on: the text, then the
+ * tokens that earlier heads drafted. If the session lacks features of the next tokens, the head
+ * starts again at the first token that has features. in->n_tokens 0: nothing can be evaluated. */
 static pi_status catch_up_head(draft_model *m, int head, draft_job *j, int32_t budget, int32_t row,
                                pi_input *in, pi_error *err) {
     draft_text *t = &m->texts[j->text];
@@ -187,7 +186,7 @@ static pi_status catch_up_head(draft_model *m, int head, draft_job *j, int32_t b
     in->logits = j->ready ? PI_LOGITS_LAST : PI_LOGITS_NONE;
     in->features = m->features + (size_t)row * (size_t)m->width;
     for (int32_t i = 0; i < in->n_tokens; i++) {
-        const int32_t drafted = i - n_text; /* by the head of this number */
+        const int32_t drafted = i - n_text; /* number of the head that drafted it; < 0: text */
         m->tokens[row + i] = drafted < 0 ? j->tokens[r->n_read + i] : j->draft[drafted];
         memcpy(m->features + (size_t)(row + i) * (size_t)m->width,
                drafted < 0 ? pi_session_features(j->session, at + i)
@@ -197,8 +196,8 @@ static pi_status catch_up_head(draft_model *m, int head, draft_job *j, int32_t b
     return PI_OK;
 }
 
-/* Evaluates the missing tokens of the texts of at[*n], as far as n_piece allows, and keeps the jobs
- * with inputs. *n_extra: evaluated tokens beyond one per text. */
+/* Evaluates the missing tokens of the texts of at[*n], at most n_piece tokens. Jobs that had no
+ * input are removed from at[*n]. *n_extra: evaluated tokens beyond one per text. */
 static pi_status read_texts(draft_model *m, int head, int32_t n_piece, int32_t *n, int32_t *n_extra,
                             pi_error *err) {
     int32_t kept = 0, row = 0;
@@ -238,7 +237,7 @@ static bool draft_token(draft_model *m, draft_job *j, const float *logits, float
     return j->n < j->n_wanted;
 }
 
-/* Evaluates the tokens that were drafted last for the texts of at[n]. */
+/* Evaluates the last drafted token of each text of at[n]. */
 static pi_status read_drafts(draft_model *m, int32_t n, pi_error *err) {
     for (int32_t i = 0; i < n; i++) {
         draft_job *j = m->at[i];

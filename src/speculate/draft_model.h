@@ -9,19 +9,19 @@
  * shorter than the text, and it begins where the text's session keeps features. For its own drafts
  * it uses its own features; these tokens are evaluated again when the model has accepted them.
  *
- * Of a chain of heads, number i drafts the token i + 1 after the text. It reads the text with the
- * model's features, like the first one, then the drafted tokens, each with the features of the head
- * that drafted it (as llama.cpp does). */
+ * In a chain of heads, head i drafts token i + 1 after the end of the text. It reads the text with
+ * the model's features, then the tokens that earlier heads drafted, each with the features of the
+ * head that drafted it (as in llama.cpp). */
 #ifndef SPECULATE_DRAFT_MODEL_H
 #define SPECULATE_DRAFT_MODEL_H
 
 #include "draft_pace.h"
 #include "powerinfer_speculate.h"
 
-/* The session of a text. */
+/* A text's session in one context. */
 typedef struct draft_reader {
     pi_session *session;
-    int32_t *read; /* [n_ctx], tokens in the session; of a head: and those before them */
+    int32_t *read; /* [n_ctx], tokens in the session; heads: also the tokens before them */
     int32_t n_read;
     int32_t first; /* heads: the session begins with token first + 1; other models: 0 */
 } draft_reader;
@@ -38,8 +38,8 @@ typedef struct draft_model {
     int32_t n_vocab; /* of the draft model's logits */
     bool is_head;
     int32_t width;     /* heads: floats of a token's features */
-    float *features;   /* heads: [n_piece][width], and */
-    int32_t *tokens;   /* [n_piece], inputs of a step */
+    float *features;   /* heads: inputs of a step [n_piece][width] */
+    int32_t *tokens;   /* heads: inputs of a step [n_piece] */
     draft_text *texts; /* [n_texts] */
     int32_t n_texts;
     pi_input *inputs;      /* [n_texts] */

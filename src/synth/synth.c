@@ -28,7 +28,7 @@ enum {
     ROWS_AT_ONCE = 4,      /* rows that a worker takes: enough to make the counter free */
     NAME_BYTES = 128,
     PREDICTOR_RANK_STEP = 32, /* in the file format */
-    LAYERS_MAX = 256,         /* of any shape with heads, at most */
+    LAYERS_MAX = 256,         /* of any shape including heads, at most */
     HYPER_ROUNDS = 20,        /* DeepSeek-V4's */
     RESIDUALS_KEPT = 12       /* Kimi-K3 keeps its residual stream after so many layers */
 };

@@ -49,11 +49,11 @@ typedef struct synth_shape {
     int32_t period, n_taps, n_state;
     int32_t n_expert_embd; /* elements of the latent vector that experts read; 0: n_embd */
     /* Qwen4: rank of the gates of hyper-connections (0: another architecture), heads and groups of
-     * recurrent layers, positions per index key, parts of the embedding of n-grams and rows for
-     * each. */
+     * recurrent layers, positions per index key, parts of an n-gram's embedding, table rows per
+     * part. */
     int32_t n_gate_rank, n_ssm_head, n_ssm_group, n_pool, n_part, n_part_rows;
     activation activation;
-    int32_t n_main; /* of a file: layers before those that draft; 0: not known */
+    int32_t n_main; /* layers of a file without heads that draft; 0: not known */
     bool biased; /* projections, router and experts have (zero) biases, which other programs need */
 } synth_shape;
 

@@ -23,7 +23,7 @@
 #define NGRAMS(parts, rows) .n_part = (parts), .n_part_rows = (rows)
 #define KDA(state, latent)  .period = 4, .n_taps = 4, .n_state = (state), .n_expert_embd = (latent)
 
-enum { NGRAM_LAYER = 1 }; /* which adds embeddings of n-grams */
+enum { NGRAM_LAYER = 1 }; /* this layer adds embeddings of n-grams */
 enum { SELECTED = 4 }; /* positions per compressed key: an index selects among keys of this ratio */
 
 static const synth_shape shapes[] = {

@@ -326,8 +326,8 @@ static void test_loss_while_saving(void **state) {
     }
 }
 
-/* The model file of a rank becomes shorter when `until` succeeds: the run ends within a minute, and
- * both ranks report the rank and the file. */
+/* When the command `until` succeeds, the model file of a rank becomes shorter. The run ends within
+ * a minute, and both ranks report that rank and the file. */
 static void check_cut_file(int rank, const char *until, const char *arguments) {
     char host[128] = "", text[256];
     int status = sh_mpi(

@@ -86,7 +86,7 @@ static void assert_close(double value, double expected) {
     if (fabs(value - expected) > 1e-12) fail_msg("%g instead of %g", value, expected);
 }
 
-/* Seconds of ranks whose rates are given: of parts together, of the head, of the drive. */
+/* Predicted seconds of ranks with given rates: sums of parts, output head, prefill, drive, GPU. */
 static void test_predictions(void **state) {
     (void)state;
     static model_layer layers[LAYERS];
@@ -105,7 +105,7 @@ static void test_predictions(void **state) {
     r.prefill_per_byte = 30e-6;
     assert_close(place_rank_prefill(&m, &r, 0, 5), 5 * 30 * layer + 7e-3);
     assert_close(place_rank_prefill(&m, &r, 5, 9), 4 * 30 * layer);
-    /* A quarter of the bytes comes from the drive, as often in prefill as in decode. */
+    /* A quarter of the bytes is read from the drive, once in prefill and once in decode. */
     r.memory = 3 * LAYER_BYTES;
     const double drive = 0.25 * (PLACE_RANKS_DRIVE - 1) * 4 * layer;
     assert_close(place_rank_seconds(&m, &r, 5, 9), 4 * layer + drive);

@@ -23,10 +23,10 @@ void plain_forward(const tiny_model *t, const char *path, plain_mode mode, const
  * (eagle3) the stream before three layers [n_tokens][3 * n_embd]. */
 void plain_reads(const tiny_model *t, const char *path, const int *layers, const int32_t *tokens,
                  int n_tokens, double *out);
-/* Logits of a head, [n_tokens][n_vocab of the target], and the features for the token after each:
- * layer `number` of t->draft.n, or the file of an EAGLE-3 head. target: where the file lacks
- * embeddings and output. `features`: of the token before each; features[0] may be another head's.
- */
+/* Logits of a head [n_tokens][n_vocab of the target], and the features that it computes for each
+ * token. The head is layer `number` of t->draft.n, or the file of an EAGLE-3 head. target: the file
+ * with embeddings and output if `path` lacks them. features: those of the token before each token;
+ * features[0] may be another head's. */
 void plain_draft(const tiny_model *t, const char *path, const char *target, int number,
                  const double *features, const int32_t *tokens, int n_tokens, double *logits,
                  double *next);

@@ -2,9 +2,9 @@
 #ifndef TESTS_HEADED_MODEL_H
 #define TESTS_HEADED_MODEL_H
 
-/* Writes the model of the file `from` to `to`, with all weights in F32 and n_heads layers, at most
- * HEADED_MAX, for multi-token prediction: copies of the last layer with attention, whose other
- * tensors (nextn) are random. */
+/* Writes the model of the file `from` to `to`, with all weights in F32, and adds n_heads (at most
+ * HEADED_MAX) layers for multi-token prediction: copies of the last layer with attention,
+ * whose nextn tensors are random. */
 enum { HEADED_MAX = 8 };
 void headed_write(const char *from, const char *to, int n_heads);
 

@@ -47,7 +47,7 @@ static void ok(pi_status status) {
     if (status != PI_OK) fail_msg("%s", err.message);
 }
 
-/* False: the model is in the shared data, which is not there. */
+/* False: the model belongs to the shared data, which is missing. */
 static bool write_model(const headed_case *c, const char *path) {
     char from[PATH_BYTES], below[PATH_BYTES / 4];
     pi_synth_options o = pi_synth_default_options();
@@ -73,8 +73,8 @@ static void make_tokens(const pi_model *m, int32_t *tokens) {
     run_random_tokens(11, info.n_vocab, tokens, N_TOKENS);
 }
 
-/* Logits after the last rows, [N_ROWS][n_vocab], of a head that reads n tokens; the features after
- * the last one. Returns the best token after it. */
+/* Runs a head on n tokens. Writes the logits after the last N_ROWS tokens, [N_ROWS][n_vocab], and
+ * the features after the last one; returns the best next token. */
 static int32_t run_head(const pi_model *head, const int32_t *tokens, const float *features, int n,
                         float *logits, float *next) {
     pi_context_options o = run_exact_options();

@@ -18,7 +18,7 @@ fail() {
 }
 
 start() {
-    : >address # the last server's, which the loop would find
+    : >address # so that the loop does not find the address of the last server
     "$program" serve --port 0 -np 1 -c 2048 -t 1 --temp 0 --deterministic --cache-ram 0 \
         --cache-disk cache >address 2>messages &
     server=$!

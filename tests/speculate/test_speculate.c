@@ -740,9 +740,9 @@ static int32_t best_of(const float *logits) {
     return best;
 }
 
-/* The draft of head number n of a chain: a new session reads tokens[n_tokens] but the first with
- * the model's features, and the drafts before it with those of the heads that drafted them, which
- * are in features[n_tokens - 1] to [n_tokens + n - 2]. Adds its own. */
+/* The draft of head n of a chain. A new session reads tokens[n_tokens], without the first one, with
+ * the model's features, then the earlier drafts with the features of the heads that drafted them,
+ * features[n_tokens - 1] to [n_tokens + n - 2]. Adds this head's features. */
 static int32_t draft_of_head(const headed *h, int n, const int32_t *tokens, int32_t n_tokens,
                              float *features) {
     const int32_t width = tiny_default().n_embd;
@@ -762,8 +762,8 @@ static int32_t draft_of_head(const headed *h, int n, const int32_t *tokens, int3
     return best;
 }
 
-/* A chain drafts the tokens that its heads say one after the other, also after drafts that needed
- * only the first head. */
+/* A chain drafts one token with each head in order, also after drafts that needed only the first
+ * head. */
 static void test_chain(void **state) {
     (void)state;
     enum { N_HEADS = 3 };

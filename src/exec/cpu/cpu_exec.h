@@ -148,8 +148,8 @@ void cpu_exec_receive(cpu_exec *c, const plan_step *s, const args_message *a);
 /* Writes the hidden states of the wanted rows where the head is on the CPU. The calling thread does
  * it after the steps: there are few rows, or the work is small compared with prefill. */
 void cpu_exec_hidden(cpu_exec *c);
-/* A token's embedding [n_embd], without rows of the tables of positions and types; zeros if the
- * file has none. */
+/* A token's embedding [n_embd], without position and token type embeddings; zeros if the file has
+ * no token embeddings. */
 void cpu_exec_token_embedding(const cpu_exec *c, int32_t token, float *out);
 
 /* Fills in engine_ubatch.ngrams, and stores the last tokens of each item in the sessions' states.

@@ -62,11 +62,11 @@ void vulkan_op_rope_store(gpu_stream *s, const gpu_rope_store *a) {
                     1);
 }
 
-/* Inputs that do not fit shared memory: their int8 forms go to `scratch`. */
+/* For inputs that do not fit shared memory: quantizes them to `scratch` before the products. */
 static void multiply_groups(gpu_stream *s, const gpu_heads *a) {
     enum { PER_GROUP = 512 };
     const int64_t rows = a->w.n_out / a->n_heads;
-    const size_t form = (size_t)a->n_cols * gpu_q8_bytes(a->w.n_in); /* of a head's inputs */
+    const size_t form = (size_t)a->n_cols * gpu_q8_bytes(a->w.n_in); /* bytes for a head */
     const bool q8 = gpu_type_wants_q8(a->w.type);
     assert(a->x_stride % 4 == 0 && (!q8 || a->scratch));
     if (q8) {

@@ -1,5 +1,5 @@
-/* One rank of the test of clusters: cluster.mjs MODEL RANKS [send]; `fail`, `abort` as RANKS: ends
- * by this function; `send`: rank 0 sends the model. */
+/* One rank of the test of clusters: cluster.mjs MODEL RANKS [send]. RANKS `fail` or `abort`: calls
+ * the function of this name and ends; `send`: rank 0 sends the model. */
 import * as pi from 'powerinfer';
 
 const [file, n, how] = process.argv.slice(2);

@@ -69,7 +69,7 @@ ARGS(vulkan_pack_args) {
 ARGS(vulkan_quantize_args) {
     u64 x, q8, list, n_listed;
     i32 ldx, n, n_cols;
-    i32 step; /* elements from input to input of a column; their forms follow each other */
+    i32 step; /* elements between a column's inputs; the results are stored input by input */
 };
 
 #define NORM_RMS   0
@@ -121,8 +121,8 @@ ARGS(vulkan_heads_args) {
 #define ATTENTION_CHUNKS        1
 #define ATTENTION_HEAD_GATES    2
 #define ATTENTION_GATE_SOFTPLUS 4
-/* bits of WAY: attends to listed positions, or to blocks that are not left out; and to compressed
- * keys, those that are listed or all */
+/* bits of WAY: attends to listed positions; to blocks that are not left out; to compressed keys
+ * (with ATTENTION_LISTED only to the listed ones) and to the window */
 #define ATTENTION_LISTED     1
 #define ATTENTION_BLOCKS     2
 #define ATTENTION_COMPRESSED 4
@@ -256,8 +256,10 @@ ARGS(vulkan_merge_args) { /* of gpu_merge */
     i32 lds, ldo, ldx, n, n_stream, unused;
 };
 
-#define HYPER_ADDS  1     /* WAY */
-#define HYPER_MIXES 2     /* adds to mixed streams */
+/* WAY: adds x to the streams; mixes the streams, then adds x; 0: x = the weighted sum of the
+ * streams */
+#define HYPER_ADDS  1
+#define HYPER_MIXES 2
 ARGS(vulkan_hyper_args) { /* of gpu_hyper */
     u64 weights, base, scale, streams, x;
     float factor, eps, mix_eps;

@@ -1,8 +1,8 @@
-// attention.comp: softmax(Q K^T) V over the cache, in tiles of 64 positions with an online softmax. A
-// workgroup of 128 threads computes up to COLS queries that share a KV head, over one part of the
+// attention.comp: softmax(Q K^T) V over the cache, in tiles of 64 positions with an online softmax.
+// A workgroup of 128 threads computes up to COLS queries that share a KV head, over one part of the
 // positions: a key is read once for all of them. Eight lanes share a key; v_dim / 8 threads share a
 // value. Sparse attention (WAY) reads the positions of a list, or the blocks that are not left out.
-// Compressed keys are rows before those of the window.
+// The rows of compressed keys precede those of the window.
 #version 460
 #include "vulkan.glsl"
 #include "math.glsl"
@@ -68,12 +68,12 @@ void soften(int n, int n_queries, int first_head, int distance) {
 const bool LISTED = (WAY & ATTENTION_LISTED) != 0, BLOCKS = (WAY & ATTENTION_BLOCKS) != 0;
 const bool COMPRESSED = (WAY & ATTENTION_COMPRESSED) != 0;
 
-// A token's rows: n_first rows of a list or of compressed keys; row i behind them is position i -
-// n_first + first_position.
+// The rows that a token attends to: n_first listed rows or compressed keys, then positions: row i
+// is position i - n_first + first_position.
 int n_first = 0, first_position = 0;
-uint64_t list = 0; // of the first rows; 0: all compressed keys
+uint64_t list = 0; // indices of the first rows; 0: all compressed keys
 
-// The first row and the number of rows.
+// Sets these variables; returns the first row and the number of rows.
 uvec2 find_rows(int c, int pos) {
     uint seen = first_seen(uint(pos)), n = uint(pos) + 1 - seen;
     if (!LISTED && !COMPRESSED) return uvec2(seen, n);

@@ -8,7 +8,8 @@ uint first_seen(uint pos) {
     return pos >= window ? pos + 1 - window : 0;
 }
 
-// The first row and the number of rows of a part of such rows: whole tiles, except in the last.
+// rows: the first row and the number of rows. Returns the same for part `split`; all parts but the
+// last are whole tiles.
 uvec2 part_of(uvec2 rows, uint split) {
     uint begin = rows.x, n = rows.y, tiles = (n + 63) / 64;
     uint part = (tiles + a.n_splits - 1) / a.n_splits * 64, before = split * part;

@@ -1,12 +1,12 @@
 // blocks.glsl: sparse attention: what find_blocks leaves in a session's cache (gpu_sparse). Included
 // behind the arguments, whose members sparse_... it reads.
 
-// Blocks of positions, or compressed keys, that a token can attend to.
+// The number of blocks of positions, or of compressed keys, that a token can attend to.
 int blocks_seen(int pos) {
     return a.sparse_whole != 0 ? (pos + 1) / a.sparse_size : pos / a.sparse_size + 1;
 }
 
-// Whether it attends to all of them.
+// Whether a token attends to all of them.
 bool attends_all(int pos) { return blocks_seen(pos) <= a.sparse_top; }
 
 int blocks_of(int n_ctx) { return (n_ctx + a.sparse_size - 1) / a.sparse_size; }
@@ -18,5 +18,5 @@ uint64_t scores_of(int c, int head) {
     return at4(column_kv(a.cols, c) + uint64_t(n_ctx) * a.sparse_offset, before);
 }
 
-// The list of positions or compressed keys behind the scores of a column.
+// The list of selected positions or compressed keys, stored after the scores of a column.
 uint64_t list_of(int c) { return at4(scores_of(c, 0), blocks_of(column_n_ctx(a.cols, c))); }

@@ -1,9 +1,9 @@
-// blocks_choose.comp: a workgroup selects the blocks (with BLOCKS_SUMS in WAY: positions or
-// compressed keys) of a head of a
-// column with the highest scores. It finds the cutoff, the score that has the rank `sparse_top`, digit by
-// digit with histograms of eight bits; then marks the blocks below it, and lists the positions that are
-// left. Of equal scores at the cutoff it keeps those of the first blocks; of positions those that the
-// CPU keeps, whose heap it repeats in the memory of the list.
+// blocks_choose.comp: for a head of a column, a workgroup selects the blocks with the highest
+// scores (with BLOCKS_SUMS in WAY: positions or compressed keys). It finds the cutoff, the score
+// that has the rank `sparse_top`, digit by digit with histograms of eight bits; then it marks the
+// blocks below the cutoff, and with BLOCKS_SUMS lists the others. Among equal scores at the cutoff
+// it keeps the first blocks; with BLOCKS_SUMS it keeps those that the CPU keeps, whose heap it
+// repeats in the memory of the list.
 #version 460
 #include "vulkan.glsl"
 #include "column.glsl"

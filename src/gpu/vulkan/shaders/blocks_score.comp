@@ -1,6 +1,6 @@
-// blocks_score.comp: scores for sparse attention, of blocks of positions or, with BLOCKS_SUMS in WAY, of
-// single index keys, which belong to positions or to compressed keys. Eight lanes have a key at a time, eight elements of it in every lane; a workgroup
-// has 16 blocks or keys at a time.
+// blocks_score.comp: scores for sparse attention, of blocks of positions or, with BLOCKS_SUMS in
+// WAY, of single index keys, which belong to positions or to compressed keys. Eight lanes share a
+// key, and each lane has eight elements of it; a workgroup has 16 blocks or keys at a time.
 #version 460
 #include "vulkan.glsl"
 #include "column.glsl"

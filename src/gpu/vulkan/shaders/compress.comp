@@ -1,5 +1,5 @@
-// compress.comp: a workgroup stores the key that its column completes, if it completes one: normed,
-// and rotated by the key's first position.
+// compress.comp: if a column completes a compressed key, its workgroup norms the key, rotates it by
+// the key's first position, and stores it.
 #version 460
 #include "vulkan.glsl"
 #include "block.glsl"

@@ -1,6 +1,7 @@
-// compress_sum.comp: sums of compressed keys. A thread computes an element of the key that begins at
-// its column: it adds the parts of the key's columns in order. The threads of a session's first column
-// compute the keys that have earlier positions, beginning with the session's state, and write the states.
+// compress_sum.comp: sums of compressed keys. A thread computes an element of the key that begins
+// at its column: it adds the parts of the key's columns in order. The threads of a session's first
+// column compute the keys that include earlier positions, starting from the session's state, and
+// write the states.
 #version 460
 #include "vulkan.glsl"
 #include "column.glsl"
@@ -14,7 +15,7 @@ struct key_sum {
 
 int c0, pos0; // the session's first column, and its position
 
-// Of element i of key `key`, over the columns [0, end) of the session.
+// The sum for element i of key `key`, over the columns [0, end) of the session.
 key_sum sum_key(int i, int key, int end) {
     int first = (key - a.n_parts + 1) * a.ratio - pos0, last = (key + 1) * a.ratio - pos0;
     int part = key - pos0 / a.ratio, width = a.n_parts * a.dim;
@@ -27,7 +28,7 @@ key_sum sum_key(int i, int key, int end) {
         s.sum = load_float(at4(from, 2 * a.dim));
     }
     for (int t = max(first, 0); t < end && t < last; t++) {
-        bool before = t < last - a.ratio; // a position of the key before
+        bool before = t < last - a.ratio; // a position of the previous key
         int at = (before ? 0 : (a.n_parts - 1) * a.dim) + i;
         uint64_t x = at4(a.x, int64_t(c0 + t) * a.ldx + at);
         if (a.positions == 0) {
@@ -52,7 +53,8 @@ void put_sum(uint64_t to, key_sum s) {
     store_float(at4(to, 2 * a.dim), s.sum);
 }
 
-// The state after `end` columns. It may be the state before them, so both sums are read first.
+// Writes the state after `end` columns. It may overwrite the state before them, so both sums are
+// computed first.
 void put_state(int i, int end, uint64_t to) {
     int key = (pos0 + end) / a.ratio;
     key_sum now = sum_key(i, key, end), next = key_sum(0.0, 0.0, 0.0);

@@ -21,7 +21,7 @@ void norm_head(int at, uint64_t w, int n, bool centred, float eps) {
     barrier();
 }
 
-// Elements i and i + n_rot / 2 of the rotated ones or, without neox, 2 i and 2 i + 1.
+// Rotates elements i and i + n_rot / 2 behind `at`; without neox elements 2 i and 2 i + 1.
 void rotate_pair(int at, int i, int n_rot, bool neox, vec2 cs) {
     int even = at + (neox ? i : 2 * i), odd = at + (neox ? i + n_rot / 2 : 2 * i + 1);
     float x = head[even], y = head[odd];
@@ -29,7 +29,7 @@ void rotate_pair(int at, int i, int n_rot, bool neox, vec2 cs) {
     head[odd] = x * cs.y + y * cs.x;
 }
 
-// cs: of the column; `back`: by the negative angles.
+// cs: cosines and sines of the column; `back`: rotates by the negative angles.
 void rotate_head(int at, uint64_t cs, int n_rot, bool neox, bool back) {
     for (int i = THREAD; i < n_rot / 2; i += THREADS) {
         float c = load_float(at4(cs, 2 * i)), s = load_float(at4(cs, 2 * i + 1));

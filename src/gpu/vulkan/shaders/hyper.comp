@@ -1,5 +1,6 @@
-// hyper.comp: hyper-connections: a thread computes one element of all streams. HYPER_MIXES in WAY: every
-// workgroup computes the matrix that mixes streams (Sinkhorn and Knopp 1967), a thread for each weight.
+// hyper.comp: hyper-connections: a thread computes one element of all streams. With HYPER_MIXES as
+// WAY every workgroup computes the matrix that mixes the streams (Sinkhorn and Knopp 1967), with a
+// thread for each weight.
 #version 460
 #include "vulkan.glsl"
 #include "math.glsl"
@@ -8,20 +9,20 @@ PUSHED(vulkan_hyper_args)
 
 const int MOST = 8; // GPU_MAX_STREAMS
 
-shared float mix[2][MOST * MOST]; // they alternate
+shared float mix[2][MOST * MOST]; // rounds alternate between them
 
 float stream_weight(int c, int k) {
     float weight = load_float(at4(a.weights, int64_t(c) * a.ldw + k));
     return a.factor * sigmoid(weight * load_float(a.scale) + load_float(at4(a.base, k))) + a.eps;
 }
 
-// Number i of the matrix, scaled.
+// Element i of the matrix before normalization.
 float mix_score(int c, int i) {
     float number = load_float(at4(a.weights, int64_t(c) * a.ldw + a.n_stream + i));
     return number * load_float(at4(a.scale, 1)) + load_float(at4(a.base, a.n_stream + i));
 }
 
-// Puts the matrix in mix[0], row by row: the weights of each stream.
+// Computes the matrix in mix[0]; row j has the weights of source stream j.
 void find_mix(int c) {
     int n = a.n_stream, t = int(gl_LocalInvocationID.x), i = t < n * n ? t : 0;
     int from = i / n, to = i % n;
@@ -29,7 +30,7 @@ void find_mix(int c) {
     for (int k = 0; k < n; k++) top = max(top, mix_score(c, from * n + k));
     for (int k = 0; k < n; k++) sum += exp(mix_score(c, from * n + k) - top);
     float w = divide(exp(mix_score(c, i) - top), sum) + a.mix_eps;
-    for (int turn = 1; turn < 2 * a.rounds; turn++) { // columns, then rows and columns in turn
+    for (int turn = 1; turn < 2 * a.rounds; turn++) { // columns, then rows, columns ...
         bool of_column = turn % 2 == 1;
         if (t < n * n) mix[turn % 2][t] = w;
         barrier();

@@ -1,5 +1,5 @@
-// quantize.comp: the int8 form of columns, or of several inputs of each column; a thread has four
-// elements of one.
+// quantize.comp: quantizes columns, or several inputs of each column, to int8; a thread has four
+// elements of an input.
 #version 460
 #include "vulkan.glsl"
 

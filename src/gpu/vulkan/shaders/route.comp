@@ -134,7 +134,7 @@ void main() {
     barrier();
     if (a.n_group > 1 && THREAD == 0) keep_groups();
     barrier();
-    uint64_t listed = a.by_token; // the token's experts; 0: the best
+    uint64_t listed = a.by_token; // experts listed for the token; 0: select the best
     if (listed != 0) listed = at4(listed, int64_t(column_token(a.cols, c)) * a.n_used);
     for (int k = 0; k < a.n_used; k++) {
         int found = listed != 0 ? load_int(at4(listed, k)) : take_best();
