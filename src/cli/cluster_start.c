@@ -65,8 +65,11 @@ int cluster_join(const command *c, cli_options *o, bool *works) {
     options.lost = on_lost;
     options.give_up = say_why;
     options.measure_prefill = c->bit & (COMMAND_BENCH | COMMAND_PLACE);
-    /* `place` has no -ngl: the default of the other commands. */
-    if (c->bit & COMMAND_PLACE) o->gpu_layers = pi_context_default_options().gpu_layers;
+    if (c->bit & COMMAND_PLACE) { /* has no -ngl and --attn-blocks: their defaults */
+        const pi_context_options usual = pi_context_default_options();
+        o->gpu_layers = usual.gpu_layers;
+        o->attn_blocks = usual.attn_blocks;
+    }
     options.n_split = o->mpi_split.count;
     for (int i = 0; i < o->mpi_split.count; i++) options.split[i] = (float)o->mpi_split.values[i];
     if (pi_cluster_open(&options, &o->cluster, &err) != PI_OK) return cli_failed(&err);

@@ -551,24 +551,25 @@ pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_
     return status;
 }
 
+static void fill_noise(float *x, int64_t n, uint32_t *state) {
+    for (int64_t i = 0; i < n; i++, *state = *state * 1664525 + 1013904223)
+        x[i] = (float)(*state >> 8) * 0x1p-23f - 1;
+}
+
 /* Fills the inputs of the layers or of the head with embeddings, because the number of neurons that
  * a sparse FFN computes depends on the distribution of the inputs; with noise if the file has no
  * embeddings (a rank that received its layers). */
 static void fill_inputs(engine_context *c) {
     const plan *p = c->cpu.plan;
     const int64_t n = c->cpu.model->hp.n_embd, width = p->width[plan_residual(p)];
-    const int64_t n_layer_embd = p->width[BUF_LAYER_EMBD];
     uint32_t noise = 1;
     for (int row = 0; row < c->cpu.ubatch.n_tokens; row++) {
         float *x = cpu_exec_row(&c->cpu, plan_residual(p), row), sum = 0;
         cpu_exec_token_embedding(&c->cpu, c->cpu.ubatch.tokens[row], x);
         for (int64_t i = 0; i < n; i++) sum += fabsf(x[i]);
-        for (int64_t i = 0; i < n && !(sum > 0); i++, noise = noise * 1664525 + 1013904223)
-            x[i] = (float)(noise >> 8) * 0x1p-23f - 1;
+        if (!(sum > 0)) fill_noise(x, n, &noise);
         for (int64_t i = n; i < width; i++) x[i] = x[i - n]; /* other streams */
-        x = cpu_exec_row(&c->cpu, BUF_LAYER_EMBD, row);
-        for (int64_t i = 0; i < n_layer_embd; i++, noise = noise * 1664525 + 1013904223)
-            x[i] = (float)(noise >> 8) * 0x1p-23f - 1;
+        fill_noise(cpu_exec_row(&c->cpu, BUF_LAYER_EMBD, row), p->width[BUF_LAYER_EMBD], &noise);
     }
 }
 

@@ -282,11 +282,10 @@ pi_status draft_model_run(draft_model *m, draft_job *jobs, int32_t n_jobs,
                           const pi_speculator_options *o, pi_error *err) {
     int32_t n = n_jobs, n_extra, depth = 0;
     double start = clock_seconds();
-    for (int32_t i = 0; i < n; i++) {
-        m->at[i] = &jobs[i];
-        pi_sampler_copy(m->texts[jobs[i].text].sampler, jobs[i].sampler);
-    }
+    for (int32_t i = 0; i < n; i++) m->at[i] = &jobs[i];
     pi_status status = read_texts(m, 0, o->n_piece, &n, &n_extra, err);
+    for (int32_t i = 0; i < n && status == PI_OK; i++)
+        if (m->at[i]->ready) pi_sampler_copy(m->texts[m->at[i]->text].sampler, m->at[i]->sampler);
     if (status == PI_OK) status = draft_on(m, n, o, &depth, err);
     if (status == PI_OK && depth > 0 && n_extra <= MEASURED_TOKENS)
         pace_time_add(&m->each, (clock_seconds() - start) / depth);

@@ -13,14 +13,21 @@ static void decode_row(const model_tensor *t, int64_t row, float *out) {
     quant_find(t->type)->dequantize(src, out, t->n_in);
 }
 
+/* src: a row of the token embeddings. */
+static void decode_embedding(const cpu_exec *c, const uint8_t *src, float *out) {
+    const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
+    const float scale = c->model->hp.embd_scale;
+    quant_find(t->type)->dequantize(src, out, t->n_in);
+    for (int64_t i = 0; scale != 1 && i < c->model->hp.n_embd; i++) out[i] *= scale;
+}
+
 void cpu_exec_token_embedding(const cpu_exec *c, int32_t token, float *out) {
     const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
     const int64_t n = c->model->hp.n_embd;
     if (t->data && t->n_in == n)
-        decode_row(t, token, out);
+        decode_embedding(c, (const uint8_t *)t->data + (size_t)token * t->row_bytes, out);
     else
         memset(out, 0, (size_t)n * sizeof *out);
-    for (int64_t i = 0; i < n; i++) out[i] *= c->model->hp.embd_scale;
 }
 
 /* The row of the ubatch's k-th token in a table of embeddings. */
@@ -39,10 +46,7 @@ static void add_table_row(cpu_exec *c, tensor_role role, int64_t table_row, int6
 
 void cpu_exec_embed(cpu_exec *c) {
     for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) {
-        float *x = cpu_exec_row(c, BUF_X, row), scale = c->model->hp.embd_scale;
-        const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
-        quant_find(t->type)->dequantize(token_row(c, ROLE_TOKEN_EMBD, row), x, t->n_in);
-        for (int64_t i = 0; scale != 1 && i < c->model->hp.n_embd; i++) x[i] *= scale;
+        decode_embedding(c, token_row(c, ROLE_TOKEN_EMBD, row), cpu_exec_row(c, BUF_X, row));
         if (c->model->t[ROLE_TOKEN_TYPES].data) add_table_row(c, ROLE_TOKEN_TYPES, 0, row);
         if (c->model->hp.n_pos)
             add_table_row(c, ROLE_POS_EMBD, c->ubatch.positions[row] + c->model->arch->pos_offset,
