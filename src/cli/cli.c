@@ -96,17 +96,16 @@ pi_status cli_refuse_encoder(const pi_model *model, pi_error *err) {
 static pi_status open_model(const cli_options *o, bool vocab_only, const cli_opening *how,
                             pi_model **out, pi_error *err) {
     char path[OS_PATH_MAX];
-    cli_overrides overrides;
+    cli_overrides overrides = {.n = 0};
     *out = NULL;
     pi_status status = how->receive ? PI_OK : cli_model_path(o, path, sizeof path, err);
-    if (status != PI_OK) return status;
     pi_model_options options = pi_model_default_options();
     options.no_mmap = o->no_mmap;
     options.mlock = o->mlock;
     options.check_tensors = o->check_tensors;
     options.vocab_only = vocab_only;
     options.pre = o->pre;
-    status = cli_overrides_parse(o, &overrides, err);
+    if (status == PI_OK) status = cli_overrides_parse(o, &overrides, err);
     options.overrides = overrides.items;
     options.n_overrides = overrides.n;
     cli_adapters adapters = {.n = 0};
@@ -122,6 +121,9 @@ static pi_status open_model(const cli_options *o, bool vocab_only, const cli_ope
                               : pi_model_open(path, &options, out, err);
     cli_adapters_free(&adapters);
     cli_overrides_free(&overrides);
+    /* A rank without its model ends all of them, which then name it. */
+    if (status != PI_OK && status != PI_ERR_CANCELLED && o->cluster && !how->receive)
+        pi_cluster_abort(o->cluster, err->message);
     return status;
 }
 

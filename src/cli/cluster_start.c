@@ -95,7 +95,6 @@ int cluster_work(const cli_options *o) {
     if (receives && !how.folder && options_given(o, &o->ram_budget))
         how.folder = options_temporary_folder();
     pi_status status = cli_model_open_as(o, &how, &model, &err);
-    if (status != PI_OK && !how.receive) pi_cluster_abort(o->cluster, err.message);
     if (status == PI_OK && model) status = pi_cluster_work(o->cluster, model, &options, &err);
     pi_model_close(model);
     if (status == PI_OK) return EXIT_DONE;

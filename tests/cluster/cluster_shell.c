@@ -31,11 +31,14 @@ static const char functions[] =
     "for i in 1 2; do ip -n $n-$i addr add $a.$i/24 dev slow0; "
     "ip -n $n-$i link set slow0 mtu 65520 up; ip -n $n-$i link set lo up; done; "
     "ip addr add $a.254/24 dev $d; ip link set $d mtu 65520 up; "
-    "printf '#!/bin/sh\\nh=$1\\nshift\\nexec ip netns exec %s-${h##*.} sh -c \"$*\"\\n' $n >agent; "
+    /* daemons of OpenMPI that create the same folder at the same time fail: each has its own */
+    "printf '#!/bin/sh\\nh=$1\\nshift\\nn=%s-${h##*.}\\nmkdir -p /tmp/$n\\nexport TMPDIR=/tmp/$n\\n"
+    "exec ip netns exec $n sh -c \"$*\"\\n' $n >agent; "
     "chmod +x agent; slow=\"--mca plm_rsh_agent $PWD/agent --mca btl tcp,self "
     "--mca btl_tcp_if_include $a.0/24 --mca oob_tcp_if_include $a.0/24 --bind-to none "
     "--host $a.1:1,$a.2:1\"; }; "
-    "slow_end() { kill $j; wait $j; ip netns del $n-1; ip netns del $n-2; }; ";
+    "slow_end() { kill $j; wait $j; ip netns del $n-1; ip netns del $n-2; "
+    "rm -rf /tmp/$n-1 /tmp/$n-2; }; ";
 /* clang-format on */
 
 int sh_mpi(const char *format, ...) {
