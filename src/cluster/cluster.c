@@ -6,13 +6,9 @@
 
 #include "clock.h"
 #include "dynlib.h"
-#include "file.h"
 #include "mem.h"
 #include "os_file.h"
-
-#ifndef CLUSTER_INSTALL_LIBDIR
-#error "CLUSTER_INSTALL_LIBDIR, CLUSTER_INSTALL_FOLDER and CLUSTER_SUFFIX are set by the build"
-#endif
+#include "own_library.h"
 
 struct cluster {
     const cluster_transport *t;
@@ -67,27 +63,13 @@ pi_status cluster_open(const char *path, const cluster_transport_options *option
 }
 
 pi_status cluster_open_mpi(const cluster_transport_options *options, cluster **out, pi_error *err) {
-    /* As for GPU backends: next to the program or library, or in the install folder. */
-    static const char *const below[] = {"", "/powerinfer",
-                                        "/../" CLUSTER_INSTALL_LIBDIR "/powerinfer"};
-    char near[2][OS_PATH_MAX], path[OS_PATH_MAX];
-    bool known[2] = {dynlib_program_folder(near[0], sizeof near[0]),
-                     dynlib_folder_of(below, near[1], sizeof near[1])};
+    char path[OS_PATH_MAX];
     *out = NULL;
-    for (int i = 0; i < 2; i++) {
-        for (size_t j = 0; known[i] && j < sizeof below / sizeof *below; j++) {
-            int n = snprintf(path, sizeof path, "%s%s/libpowerinfer_mpi" CLUSTER_SUFFIX, near[i],
-                             below[j]);
-            if (n > 0 && (size_t)n < sizeof path && file_exists(path))
-                return cluster_open(path, options, out, err);
-        }
-    }
-    if (file_exists(CLUSTER_INSTALL_FOLDER "/libpowerinfer_mpi" CLUSTER_SUFFIX))
-        return cluster_open(CLUSTER_INSTALL_FOLDER "/libpowerinfer_mpi" CLUSTER_SUFFIX, options,
-                            out, err);
+    if (own_library_find("mpi", path, sizeof path, err) == PI_OK)
+        return cluster_open(path, options, out, err);
     return error_set(err, PI_ERR_NOT_FOUND,
-                     "built without MPI: there is no libpowerinfer_mpi" CLUSTER_SUFFIX
-                     ": install MPI's compiler (Debian: libopenmpi-dev) and build again");
+                     "built without MPI: there is no libpowerinfer_mpi.so: install MPI's compiler "
+                     "(Debian: libopenmpi-dev) and build again");
 }
 
 void cluster_close(cluster *c) {

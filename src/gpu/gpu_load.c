@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "dynlib.h"
-#include "file.h"
 #include "gpu.h"
 #include "log.h"
 #include "mem.h"
 #include "os_file.h"
+#include "own_library.h"
 #include "powerinfer.h"
 
 #if GPU_BUILT_CUDA || GPU_BUILT_HIP
@@ -16,10 +16,6 @@
 #endif
 #if GPU_BUILT_VULKAN
 #include "vulkan_backend.h"
-#endif
-
-#ifndef GPU_INSTALL_FOLDER
-#error "GPU_INSTALL_FOLDER, GPU_INSTALL_LIBDIR and GPU_MODULE_SUFFIX are set by the build"
 #endif
 
 const gpu_backend_row *gpu_backend_at(int i) {
@@ -75,23 +71,8 @@ static pi_status open_file(const char *path, const char *name, gpu_library *out,
     return PI_OK;
 }
 
-/* Opens folder/below/file; *found: the file exists. */
-static pi_status try_folder(const char *folder, const char *below, const char *name,
-                            gpu_library *out, bool *found, pi_error *err) {
-    char path[OS_PATH_MAX];
-    int n = snprintf(path, sizeof path, "%s%s/libpowerinfer_%s" GPU_MODULE_SUFFIX, folder, below,
-                     name);
-    if (n < 0 || (size_t)n >= sizeof path || !file_exists(path)) return PI_ERR_NOT_FOUND;
-    *found = true;
-    return open_file(path, name, out, err);
-}
-
 pi_status gpu_library_open(const char *name, const char *folder, gpu_library *out, pi_error *err) {
-    /* Next to the program or library (build folder), or in the install folder, relative to bin or
-     * lib. */
-    static const char *const below[] = {"", "/powerinfer", "/../" GPU_INSTALL_LIBDIR "/powerinfer"};
-    const int n_below = (int)(sizeof below / sizeof below[0]);
-    bool found = false;
+    char path[OS_PATH_MAX];
     *out = (gpu_library){0};
 #if GPU_BUILT_CUDA || GPU_BUILT_HIP /* in this library */
     out->backend = driver_backend(name);
@@ -104,29 +85,14 @@ pi_status gpu_library_open(const char *name, const char *folder, gpu_library *ou
     }
 #endif
     if (folder) {
-        pi_status status = try_folder(folder, "", name, out, &found, err);
-        if (found) return status;
-        return error_set(err, PI_ERR_NOT_FOUND,
-                         "no backend %s: %.200s: there is no libpowerinfer_%s" GPU_MODULE_SUFFIX,
-                         name, folder, name);
+        if (own_library_in(folder, name, path, sizeof path)) return open_file(path, name, out, err);
+        return error_set(err, PI_ERR_NOT_FOUND, "no backend %s: no file %.250s", name, path);
     }
-    char near[2][OS_PATH_MAX];
-    bool known[2] = {dynlib_program_folder(near[0], sizeof near[0]),
-                     dynlib_folder_of(below, near[1], sizeof near[1])};
-    for (int i = 0; i < 2; i++) {
-        for (int j = 0; known[i] && j < n_below; j++) {
-            pi_status status = try_folder(near[i], below[j], name, out, &found, err);
-            if (found) return status;
-        }
-    }
-    pi_status status = try_folder(GPU_INSTALL_FOLDER, "", name, out, &found, err);
-    if (found) return status;
+    pi_status status = own_library_find(name, path, sizeof path, err);
+    if (status == PI_OK) return open_file(path, name, out, err);
     const gpu_backend_row *row = gpu_backend_find(name);
     if (row && !row->built) return error_set(err, PI_ERR_NOT_FOUND, "built without %s", row->title);
-    return error_set(err, PI_ERR_NOT_FOUND,
-                     "no backend %s: libpowerinfer_%s" GPU_MODULE_SUFFIX
-                     " is neither next to the program nor in %s",
-                     name, name, GPU_INSTALL_FOLDER);
+    return error_prefix(err, status, "no backend %s", name);
 }
 
 void gpu_library_close(gpu_library *l) {
