@@ -3,7 +3,8 @@
  *
  * MPI calls of both threads, the program's and the one that watches the ranks, are made under a
  * lock. Sends copy the message into a slot and do not wait. A wait polls: at first without pause,
- * since the next activations arrive within a step's time, later with short sleeps.
+ * since the next activations arrive within a step's time; later, or when another thread needs the
+ * core, it sleeps between two looks.
  *
  * Long messages only advance while somebody calls MPI: the watching thread does, while the
  * program's thread computes.
@@ -34,6 +35,7 @@ enum {
     BEAT_MS = 100,    /* between two looks at the ranks */
     BEATS_A_SECOND = 1000 / BEAT_MS,
     SLEEP_NS = 30000,
+    SLEEP_PART = 128,  /* of the time that a wait has taken: a late look costs no larger part */
     TEXT_BYTES = 1024, /* of the description of a failure */
     LONG_BYTES = 4096, /* of a message that is not sent at once */
     ADVANCE_NS = 200000,
@@ -42,6 +44,8 @@ enum {
 };
 #define SPIN_SECONDS  0.02
 #define YIELD_SECONDS 20e-6 /* a yield that runs no other thread takes 1 microsecond */
+#define LONG_SLEEP    1e-3
+#define LONGEST_SURE  0.01 /* of the waits that are slept through at once */
 
 typedef struct slot {
     char *data;
@@ -64,7 +68,8 @@ static struct {
     slot slots[SLOTS];
     int reserved; /* slot of the reserved message */
     size_t n_reserved;
-    MPI_Message found; /* by wait */
+    double usual[CLUSTER_CHANNELS]; /* seconds of the shortest of the recent waits */
+    MPI_Message found;              /* by wait */
     int found_from;
     size_t n_found;
 
@@ -417,16 +422,24 @@ static void close_mpi(int failed) {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Waits a moment. *since: when the wait began; 0 after a yield that took long, which means that
- * another thread needs the core, such as one of a rank that computes on the same cores. */
-static void pause_for(double *since) {
-    const double start = now();
-    if (start - *since < SPIN_SECONDS) {
+typedef struct waiting {
+    double began, sure; /* time; seconds in which nothing will probably arrive */
+    bool shares_core;   /* another thread needs it, such as one of a rank that computes */
+} waiting;
+
+/* Waits a moment. Each look at the messages takes time from the thread that shares the core, so the
+ * first three quarters of a wait that is as long as usual are slept through at once. */
+static void pause_for(waiting *w) {
+    const double start = now(), waited = start - w->began;
+    if (!w->shares_core && waited < SPIN_SECONDS) {
         sched_yield();
-        if (now() - start > YIELD_SECONDS) *since = 0;
+        w->shares_core = now() - start > YIELD_SECONDS;
         return;
     }
-    const struct timespec pause = {.tv_nsec = SLEEP_NS};
+    double seconds = w->sure - waited;
+    if (seconds <= 0) seconds = waited / SLEEP_PART < LONG_SLEEP ? waited / SLEEP_PART : LONG_SLEEP;
+    const long ns = (long)(seconds * 1e9);
+    const struct timespec pause = {.tv_nsec = ns > SLEEP_NS ? ns : SLEEP_NS};
     nanosleep(&pause, NULL);
 }
 
@@ -452,9 +465,9 @@ static int find_slot(void) {
 
 static void *reserve(size_t n) {
     if (n > 0x7fffffff) return NULL;
-    double since = now();
+    waiting w = {.began = now()};
     int found;
-    while ((found = find_slot()) == -1 && !state.failed) pause_for(&since);
+    while ((found = find_slot()) == -1 && !state.failed) pause_for(&w);
     if (found < 0 || state.failed) return NULL;
     slot *s = &state.slots[found];
     if (n > s->capacity) {
@@ -498,16 +511,20 @@ static int probe(int from, int channel, int *flag, size_t *n) {
 }
 
 static int wait_for(int from, int channel, size_t *n) {
-    double since = now();
+    double *usual = &state.usual[channel];
+    waiting w = {.began = now(), .sure = 0.75 * *usual};
     int flag = 0;
-    while (!state.failed) {
+    if (w.sure > LONGEST_SURE) w.sure = LONGEST_SURE;
+    for (bool waited = false; !state.failed; waited = true) {
         if (probe(from, channel, &flag, n) != 0) return -1;
         if (flag) {
+            const double took = now() - w.began, most = 1.25 * *usual + 1e-9 * SLEEP_NS;
+            if (waited) *usual = took < most ? took : most;
             state.n_found = *n;
             state.found_from = from;
             return 0;
         }
-        pause_for(&since);
+        pause_for(&w);
     }
     return -1;
 }
@@ -518,13 +535,13 @@ static int take(void *to) {
     pthread_mutex_lock(&state.lock);
     int code = MPI_Imrecv(to ? to : &nothing, (int)state.n_found, MPI_BYTE, &state.found, &request);
     pthread_mutex_unlock(&state.lock);
-    double since = now();
+    waiting w = {.began = now()};
     for (int done = 0; code == MPI_SUCCESS && !state.failed;) {
         pthread_mutex_lock(&state.lock);
         code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         pthread_mutex_unlock(&state.lock);
         if (done) return 0;
-        pause_for(&since);
+        pause_for(&w);
     }
     if (code != MPI_SUCCESS) fail_mpi(state.found_from, code);
     return -1;
