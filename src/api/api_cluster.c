@@ -10,6 +10,7 @@
  * then as all others; it receives layers after MEASURE and LAYERS (api_cluster_file.c). */
 #include "api_cluster.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,10 +18,10 @@
 #include "cpu_topology.h"
 #include "file.h"
 #include "log.h"
-#include "median.h"
 #include "mem.h"
 #include "memory_room.h"
 #include "option_types.h"
+#include "os_thread.h"
 #include "place_ranks.h"
 #include "session_file.h"
 
@@ -297,29 +298,34 @@ static int prefill_tokens(const engine_options *o) {
     return o->n_batch < PREFILL_TOKENS ? o->n_batch : PREFILL_TOKENS;
 }
 
-/* The median time of the context's layers, or of the output head, for a ubatch of n_tokens; every
+/* The mean time of the context's layers, or of the output head, for a ubatch of n_tokens; every
  * round has other tokens. The first rounds do not count: new threads still share cores, and weights
- * are read from the file. */
-static pi_status time_rounds(const pi_context *c, int n_tokens, bool head, double *median,
+ * are read from the file. Between two tokens a rank pauses, since in decode it waits for others:
+ * then its threads sleep, and its core may slow down. */
+static pi_status time_rounds(const pi_context *c, int n_tokens, bool head, double *mean,
                              pi_error *err) {
-    enum { LEAST = 3, MOST = 100, STRIDE = 7919 /* prime; spreads tokens over the vocabulary */ };
-    const double warm_up = 0.15, measured = 0.2;
-    double seconds[MOST], elapsed = 0;
+    enum { LEAST = 3, STRIDE = 7919 /* prime; spreads tokens over the vocabulary */ };
+    const double warm_up = 0.15, measured = 0.4, longest_pause = 0.02;
+    double elapsed = 0, sum = 0;
     int32_t tokens[PREFILL_TOKENS];
     pi_input in = {
         .tokens = tokens, .n_tokens = n_tokens, .logits = head ? PI_LOGITS_LAST : PI_LOGITS_NONE};
     int n = 0;
     int64_t token = 0;
     pi_status status = engine_session_create(c->engine, n_tokens, &in.session, err);
-    while (status == PI_OK && n < MOST && (n < LEAST || elapsed < warm_up + measured)) {
-        const bool counts = elapsed >= warm_up;
+    while (status == PI_OK && (n < LEAST || sum < measured)) {
+        double seconds = 0;
         for (int i = 0; i < n_tokens; i++, token += STRIDE)
             tokens[i] = (int32_t)(token % c->model->weights->hp.n_vocab);
-        status = engine_time_stage(c->engine, &in, &seconds[n], err);
-        elapsed += seconds[n];
-        n += counts;
+        status = engine_time_stage(c->engine, &in, &seconds, err);
+        if (elapsed >= warm_up) {
+            sum += seconds;
+            n++;
+        }
+        elapsed += seconds;
+        if (n_tokens == 1) os_sleep(fmin(seconds, longest_pause));
     }
-    if (status == PI_OK) *median = median_of(seconds, n);
+    if (status == PI_OK) *mean = sum / n;
     engine_session_destroy(in.session);
     return status;
 }

@@ -45,7 +45,8 @@ enum {
 #define SPIN_SECONDS  0.02
 #define YIELD_SECONDS 20e-6 /* a yield that runs no other thread takes 1 microsecond */
 #define LONG_SLEEP    1e-3
-#define LONGEST_SURE  0.01 /* of the waits that are slept through at once */
+#define SURE_PART     0.85 /* of a usual wait, which is slept through at once */
+#define LONGEST_SURE  0.02
 
 typedef struct slot {
     char *data;
@@ -425,10 +426,11 @@ static void close_mpi(int failed) {
 typedef struct waiting {
     double began, sure; /* time; seconds in which nothing will probably arrive */
     bool shares_core;   /* another thread needs it, such as one of a rank that computes */
+    bool slept;         /* the last pause was all of `sure` */
 } waiting;
 
-/* Waits a moment. Each look at the messages takes time from the thread that shares the core, so the
- * first three quarters of a wait that is as long as usual are slept through at once. */
+/* Waits a moment. Each look at the messages takes time from the thread that shares the core, so
+ * most of a wait that is as long as usual is slept through at once. */
 static void pause_for(waiting *w) {
     const double start = now(), waited = start - w->began;
     if (!w->shares_core && waited < SPIN_SECONDS) {
@@ -437,7 +439,8 @@ static void pause_for(waiting *w) {
         return;
     }
     double seconds = w->sure - waited;
-    if (seconds <= 0) seconds = waited / SLEEP_PART < LONG_SLEEP ? waited / SLEEP_PART : LONG_SLEEP;
+    w->slept = seconds > 0;
+    if (!w->slept) seconds = waited / SLEEP_PART < LONG_SLEEP ? waited / SLEEP_PART : LONG_SLEEP;
     const long ns = (long)(seconds * 1e9);
     const struct timespec pause = {.tv_nsec = ns > SLEEP_NS ? ns : SLEEP_NS};
     nanosleep(&pause, NULL);
@@ -512,14 +515,17 @@ static int probe(int from, int channel, int *flag, size_t *n) {
 
 static int wait_for(int from, int channel, size_t *n) {
     double *usual = &state.usual[channel];
-    waiting w = {.began = now(), .sure = 0.75 * *usual};
+    waiting w = {.began = now(), .sure = SURE_PART * *usual};
     int flag = 0;
     if (w.sure > LONGEST_SURE) w.sure = LONGEST_SURE;
-    for (bool waited = false; !state.failed; waited = true) {
+    for (int looks = 0; !state.failed; looks++) {
         if (probe(from, channel, &flag, n) != 0) return -1;
         if (flag) {
             const double took = now() - w.began, most = 1.25 * *usual + 1e-9 * SLEEP_NS;
-            if (waited) *usual = took < most ? took : most;
+            if (w.slept) /* it may have arrived long before */
+                *usual = took / 2;
+            else if (looks > 0)
+                *usual = took < most ? took : most;
             state.n_found = *n;
             state.found_from = from;
             return 0;
