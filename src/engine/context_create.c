@@ -1,9 +1,6 @@
 /* context_create.c: creates a context: options, plan, pager, working memory, GPUs. */
-#include "context_gpus.h"
-#include "context_trace.h"
 #include "cpu_topology.h"
 #include "mem.h"
-#include "recover.h"
 #include "stage.h"
 
 /* Maximum number of heads that share a KV head, over all layers. */

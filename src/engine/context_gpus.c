@@ -1,5 +1,5 @@
 /* context_gpus.c: operations of a context on all its GPUs. */
-#include "context_gpus.h"
+#include "context.h"
 
 gpu_sides context_gpu_sides(engine_context *c) {
     return (gpu_sides){.model = c->cpu.model,

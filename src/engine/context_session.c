@@ -1,7 +1,5 @@
 /* context_session.c: the sessions of a context: memory on the host and on the GPUs. */
-#include "context_gpus.h"
 #include "mem.h"
-#include "recover.h"
 #include "stage.h"
 
 /* Creates a cache on every GPU. If a GPU lacks memory, neurons move from it to the CPU. */

@@ -1,10 +1,7 @@
 /* context_trace.c: starts traces of a context, records on the CPU and the GPUs. */
-#include "context_trace.h"
-
 #include "clock.h"
-#include "context_gpus.h"
+#include "context.h"
 #include "gpu_trace.h"
-#include "recover.h"
 
 enum { MAX_UBATCHES = 1024 };
 

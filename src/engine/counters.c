@@ -1,9 +1,7 @@
 /* counters.c: counts bytes that ubatches read, experts, and active neurons. The plan counts the
  * bytes of steps that always read all of their weights; the threads and GPUs count what they read
  * in other steps. */
-#include "counters.h"
-
-#include "context_gpus.h"
+#include "context.h"
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 

@@ -4,13 +4,11 @@
  * enough: norms, which compute the sum of squares of the stream anyway, report a sum that is not
  * finite, and the logits are checked. The first such norm of a ubatch leads to the step that wrote
  * the stream before it. A logit of -infinity is legal: models forbid a token by it. */
-#include "finite.h"
-
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 
-#include "context_gpus.h"
+#include "context.h"
 
 /* A place in a model, numbered by depth: smaller numbers are computed earlier. */
 enum {

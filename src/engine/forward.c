@@ -7,12 +7,6 @@
 #include <string.h>
 
 #include "clock.h"
-#include "context_gpus.h"
-#include "context_trace.h"
-#include "counters.h"
-#include "finite.h"
-#include "recover.h"
-#include "request.h"
 #include "stage.h"
 
 /* ---- a step ---------------------------------------------------------------------------------- */

@@ -4,11 +4,9 @@
  * If a GPU is lost, or has no neurons to move, its part of every cache is lost. The weights are
  * still in the file, and sessions store their tokens, so the context creates a plan for the CPU
  * alone and evaluates the tokens of every session again. */
-#include "recover.h"
-
 #include <stdio.h>
 
-#include "context_gpus.h"
+#include "context.h"
 #include "log.h"
 #include "mem.h"
 

@@ -9,11 +9,10 @@
  * block scores; if the model or attn_blocks needs either, the session's next token goes into the
  * next ubatch. With a GPU, whose kernels of one token and of few differ, every token gets a
  * separate ubatch. */
-#include "request.h"
-
 #include <limits.h>
-
 #include <string.h>
+
+#include "context.h"
 
 /* ---- checking -------------------------------------------------------------------------------- */
 

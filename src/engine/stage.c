@@ -6,11 +6,7 @@
 #include <string.h>
 
 #include "clock.h"
-#include "context_gpus.h"
-#include "context_trace.h"
-#include "finite.h"
 #include "mem.h"
-#include "request.h"
 
 /* ---- what travels ---------------------------------------------------------------------------- */
 

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "mem.h"
-#include "recover.h"
 #include "stage.h"
 
 /* ---- rank 0: commands ------------------------------------------------------------------------ */
