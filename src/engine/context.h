@@ -105,7 +105,7 @@ void forward_grow(const pi_input *in); /* the input's tokens are part of its ses
  * where they began (finite.c). */
 pi_status context_check_finite(const engine_context *c, pi_error *err);
 
-/* ---- what a context records: counters.c, context_trace.c ------------------------------------- */
+/* ---- what a context records: record.c -------------------------------------------------------- */
 
 /* Adds the bytes that the last ubatch read to the counters. */
 void context_count(engine_context *c);

@@ -269,6 +269,9 @@ const plan *engine_plan(const engine_context *c) {
 const cpu_kernels *engine_kernels(const engine_context *c) {
     return &c->cpu.kernels;
 }
+paging *engine_paging(const engine_context *c) {
+    return c->cpu.paging;
+}
 int engine_threads(const engine_context *c) {
     return c->n_threads;
 }
