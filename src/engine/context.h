@@ -66,8 +66,6 @@ pi_status context_allocate(engine_context *c, pi_error *err);
 size_t context_place_rows(engine_context *c);
 /* Whether neurons move, where they can (neurons_move). */
 bool context_moves_neurons(const engine_options *o);
-/* Drops the plan; sessions cannot be used until there is a new one. */
-void context_drop_plan(engine_context *c);
 /* PI_ERR_ARG: the process was forked from the one that created the context. `call` is for the
  * message. */
 pi_status context_check_process(const engine_context *c, const char *call, pi_error *err);
@@ -97,8 +95,8 @@ void forward_begin(engine_context *c, int first_step, int end_step);
 void forward_run(engine_context *c);
 pi_status forward_end(engine_context *c, pi_error *err);
 void forward_count(engine_context *c); /* after a ubatch that succeeded */
-/* Evaluates inputs; their sessions stay as they are until forward_grow. */
-pi_status forward_apart(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
+/* Evaluates checked inputs, all ubatches; their sessions stay as they are until forward_grow. */
+pi_status forward_ubatches(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 void forward_grow(const pi_input *in); /* the input's tokens are part of its session now */
 
 /* PI_ERR_RANGE if the last ubatch computed values that are not finite; the message names the layer

@@ -205,9 +205,7 @@ void forward_count(engine_context *c) {
     if (c->moves) context_gpus_move_neurons(c);
 }
 
-/* Evaluates checked inputs from their sessions' lengths on. */
-static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_inputs,
-                              pi_error *err) {
+pi_status forward_ubatches(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     request_cursor at = {0};
     c->cpu.ubatch.first_logits_row = c->cpu.ubatch.first_hidden_row = 0;
     c->cpu.n_received = 0;
@@ -248,11 +246,6 @@ void forward_grow(const pi_input *in) {
     recurrent_end(&s->state, s->length);
 }
 
-pi_status forward_apart(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
-    pi_status status = request_check(c, inputs, n_inputs, err);
-    return status == PI_OK ? run_ubatches(c, inputs, n_inputs, err) : status;
-}
-
 /* A GPU's waits for the CPU time out when the program was suspended, or while weights are first
  * read from a slow disk. Each retry then receives more of the GPU's messages than the tries before
  * it, so many retries are allowed; if the GPU has crashed, no retry receives more. */
@@ -274,7 +267,7 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
     int standstills = 0; /* tries that received no more than an earlier one */
     int64_t most_received = -1;
     for (int tries = 1;; tries++) {
-        status = run_ubatches(c, inputs, n_inputs, &why);
+        status = forward_ubatches(c, inputs, n_inputs, &why);
         bool gpu_failed = c->gpu.n_gpus > 0 && status != PI_OK && status != PI_ERR_CANCELLED &&
                           status != PI_ERR_RANGE && status != PI_ERR_IO;
         if (!gpu_failed) break;

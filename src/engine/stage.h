@@ -101,10 +101,9 @@ pi_status stage_end(engine_context *c, int *n_logits, int *n_hidden, pi_error *e
 /* On other ranks: the ubatches of a pass. */
 pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 
-/* stage_session.c: sends a command with n bytes behind it to all other ranks; `ask` also waits
- * until all have answered and returns the first error. */
-pi_status stage_tell(engine_context *c, const stage_command *command, const void *data, size_t n,
-                     pi_error *err);
+/* stage_session.c: sends a command to all other ranks; `ask` also waits until all have answered and
+ * returns the first error. */
+pi_status stage_tell(engine_context *c, const stage_command *command, pi_error *err);
 pi_status stage_ask(engine_context *c, const stage_command *command, pi_error *err);
 pi_status stage_wait_reply(engine_context *c, int rank, pi_error *err);
 /* On rank 0: creates or destroys the other ranks' part of a session. */
