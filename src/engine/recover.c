@@ -113,7 +113,10 @@ pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *er
         s->length = 0;
         if (status == PI_OK && in.n_tokens > 0) status = engine_forward(c, &in, 1, err);
     }
-    if (status != PI_OK) context_drop_plan(c);
+    if (status != PI_OK) { /* context_unusable */
+        plan_free(c->cpu.plan);
+        c->host.plan = c->cpu.plan = NULL;
+    }
     return status;
 }
 
