@@ -19,8 +19,27 @@ typedef struct form_pace {
     int32_t n[PLAN_FORMS], n_all;
 } form_pace;
 
-/* FORM_FEW or FORM_MANY. */
-plan_form form_pace_next(const form_pace *p);
-void form_pace_add(form_pace *p, plan_form form, double seconds);
+/* The form to run next, FORM_FEW or FORM_MANY. */
+static inline plan_form form_pace_next(const form_pace *p) {
+    if (p->n[FORM_FEW] < FORM_PACE_TRIES) return FORM_FEW;
+    if (p->n[FORM_MANY] < FORM_PACE_TRIES) return FORM_MANY;
+    bool many = p->seconds[FORM_MANY] < p->seconds[FORM_FEW];
+    if (p->n_all % FORM_PACE_AGAIN == 0) many = !many;
+    return many ? FORM_MANY : FORM_FEW;
+}
+
+/* Adds the time of a ubatch. An outlier (the program was stopped, or another program took the
+ * cores) counts as twice the mean. */
+static inline void form_pace_add(form_pace *p, plan_form form, double seconds) {
+    const double share = 0.25; /* of the newest time in the mean */
+    double *mean = &p->seconds[form];
+    p->n_all++;
+    if (p->n[form]++ <= 1) {
+        *mean = seconds;
+        return;
+    }
+    if (seconds > 2 * *mean) seconds = 2 * *mean;
+    *mean += share * (seconds - *mean);
+}
 
 #endif
