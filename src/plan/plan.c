@@ -247,6 +247,8 @@ static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
     return (plan_place){to, device};
 }
 
+/* X = the token's embedding, and what models compute from it once: embeddings per layer
+ * (plan_layer.c), a copy of it that layers add again, several streams, the input of a head. */
 static void add_embedding(plan *p) {
     plan_add_step(p, SIDE_CPU, OP_EMBED, -1, BUF_X);
     if (p->model->t[ROLE_EMBD_NORM].data) {
@@ -255,10 +257,21 @@ static void add_embedding(plan *p) {
                                              &p->model->t[ROLE_EMBD_NORM_BIAS]);
         s->out = BUF_X;
     }
-    if (p->model->hp.n_embd_layer > 0)
-        plan_add_layer_embeddings(p);
-    else if (model_keeps_embedding(p->model))
-        plan_add_kept_embedding(p);
+    if (p->model->hp.n_embd_layer > 0) {
+        plan_add_step(p, SIDE_CPU, OP_QUANTIZE, -1, BUF_X);
+        plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, -1, BUF_X);
+        plan_add_matrix(p, s, ROLE_LAYER_EMBD_PROJ, ROLE_COUNT, BUF_LAYER_EMBD);
+        s->matrix[0].scale /= sqrtf((float)p->model->hp.n_embd);
+        s = plan_add_step(p, SIDE_CPU, OP_EMBED_LAYERS, -1, BUF_LAYER_EMBD);
+        *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_RMS,
+                                          .eps = p->model->hp.norm_eps,
+                                          .width = p->model->hp.n_embd_layer,
+                                          .weight = p->model->t[ROLE_LAYER_EMBD_NORM].data};
+    } else if (model_keeps_embedding(p->model)) {
+        plan_step *s = plan_add_step(p, SIDE_CPU, OP_NORM, -1, BUF_X);
+        *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_NONE, .width = p->model->hp.n_embd};
+        s->out = BUF_LAYER_EMBD;
+    }
     if (plan_has_streams(p)) plan_add_spread(p);
     if (p->model->draft.target)
         plan_add_draft_in(p);
