@@ -41,7 +41,7 @@ typedef struct ubatch_bytes {
 /* Positions whose keys and values are made at once; a multiple of CPU_PANEL. */
 enum { LATENT_BLOCK = 128 };
 
-/* Prefill with compressed attention (cpu_latent_prompt.c), one head at a time. head_dim: of a query
+/* Prefill with compressed attention (cpu_latent.c), one head at a time. head_dim: of a query
  * or of a value, the larger. */
 typedef struct latent_scratch {
     int64_t row_stride, head_dim; /* floats; row_stride: of a cached row, whole cache lines */
