@@ -2,7 +2,6 @@
  * experts and neurons that were active, and the timeline of a trace. */
 #include "clock.h"
 #include "context.h"
-#include "gpu_trace.h"
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 

@@ -19,6 +19,7 @@
 #include "gpu_size.h"
 #include "kv_cache.h"
 #include "paging.h"
+#include "trace.h"
 #include "ubatch.h"
 
 typedef struct gpu_exec gpu_exec;
@@ -112,5 +113,15 @@ const int32_t *gpu_exec_uses(const gpu_exec *g, int layer);
 uint64_t gpu_exec_active(const gpu_exec *g, int layer);
 /* Bytes of FFN weights of active neurons that the GPU read in the last ubatch. */
 uint64_t gpu_exec_sparse_bytes(const gpu_exec *g);
+
+/* gpu_trace.c: the timeline: stamps of the GPU's clock around its steps. */
+int gpu_exec_marks_capacity(const gpu_exec *g); /* steps that a ubatch may have */
+pi_status gpu_exec_marks_create(gpu_exec *g, pi_error *err);
+void gpu_exec_marks_destroy(gpu_exec *g); /* does nothing where there are no marks */
+/* Marks the ubatch that begins; the stream is idle. Raises t->clock_error if the clocks could not
+ * be compared as exactly. */
+void gpu_exec_marks_begin(gpu_exec *g, engine_trace *t);
+/* Puts the steps of the ubatch into the device's row of t; NULL: drops them. */
+void gpu_exec_marks_end(gpu_exec *g, engine_trace *t);
 
 #endif

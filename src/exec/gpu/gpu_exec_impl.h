@@ -114,7 +114,8 @@ struct gpu_exec {
     const model *model;
     quant_type type_k, type_v;
     int n_batch;
-    bool precise;      /* an activation may jump (can_jump): rounding must not decide about it */
+    bool precise;      /* predictors, thresholds and FATReLU switch neurons, routers switch experts:
+                          rounding must not decide about it */
     float angle_scale; /* of the context's RoPE angles */
     bool serial;       /* gpu_exec_probe: a program cannot wait for its host */
     bool late, asked;  /* gpu_backend.submits_late; the driver was asked since the last launch */
