@@ -217,14 +217,6 @@ void plan_add_down(const plan_slice *h, plan_step *hidden) {
     if (h->side == SIDE_GPU) s->slot = hidden->slot = PLAN_SLOT_HIDDEN;
 }
 
-/* All neurons of a device, from the quantized Y to X +=. */
-static void add_dense_neurons(const plan_slice *h) {
-    plan_step *s = plan_add_slice_step(h, OP_FFN_IN, BUF_Y);
-    plan_add_neuron_matrices(h, s);
-    plan_set_neuron_kernel(h, s);
-    plan_add_down(h, s);
-}
-
 /* The layer's primary norms the input; the other devices with neurons receive it and return their
  * partial sums. */
 static void add_ffn_block(plan *p, int layer, const plan_options *options) {
@@ -239,11 +231,15 @@ static void add_ffn_block(plan *p, int layer, const plan_options *options) {
     if (predicts) plan_add_selection(&f, options);
     if (f.n > 1) plan_add_arrivals(&f);
     for (int i = 0; i < f.n; i++) {
-        if (f.slice[i].n == 0) continue;
-        if (dense)
-            add_dense_neurons(&f.slice[i]);
-        else
-            plan_add_sparse_neurons(&f.slice[i]);
+        const plan_slice *h = &f.slice[i];
+        if (h->n > 0 && dense) { /* all neurons of the device, from the quantized Y to X += */
+            plan_step *hidden = plan_add_slice_step(h, OP_FFN_IN, BUF_Y);
+            plan_add_neuron_matrices(h, hidden);
+            plan_set_neuron_kernel(h, hidden);
+            plan_add_down(h, hidden);
+        } else if (h->n > 0) {
+            plan_add_sparse_neurons(h);
+        }
     }
     if (f.n > 1) plan_add_answers(&f);
     if (!plan_adds_late(p, layer, ROLE_FFN_POST_NORM)) return;
