@@ -1,4 +1,5 @@
-/* stage.c: the forward pass of a rank: ubatches come in, go through its layers, and go out. */
+/* stage.c: the forward pass on one rank: it receives the residual stream of each ubatch, runs its
+ * layers, and sends the stream on. */
 #include "stage.h"
 
 #include <math.h>
@@ -7,7 +8,8 @@
 #include "clock.h"
 #include "mem.h"
 
-/* ---- what travels ---------------------------------------------------------------------------- */
+/* ---- the contents of messages
+ * ---------------------------------------------------------------------------- */
 
 /* Whether layers from `first` on use the positions that an earlier layer selected. */
 static bool continues_selection(const model *m, int first) {
@@ -147,7 +149,7 @@ static int wanted_rows(const engine_context *c) {
     return n;
 }
 
-/* From the last rank to rank 0. */
+/* Sends the wanted rows from the last rank to rank 0. */
 static pi_status send_wanted(engine_context *c, int n_rows, pi_error *err) {
     engine_stage *s = c->stage;
     const stage_header header = {.status = PI_OK, .n_rows = n_rows};
@@ -300,7 +302,7 @@ static pi_status take_pending(engine_context *c, stage_pass *pass, pi_error *err
     return status;
 }
 
-/* Forgets what other ranks still send of a pass that failed. */
+/* Receives and drops what other ranks still send in a pass that failed. */
 static void drain(engine_context *c, stage_pass *pass) {
     engine_stage *s = c->stage;
     while (pass->n_pending > 0) {
@@ -333,7 +335,8 @@ void stage_destroy(engine_context *c) {
 
 /* ---- the pass -------------------------------------------------------------------------------- */
 
-/* Runs this rank's layers of the ubatch. `open`: the pager's pass goes on with the head. */
+/* Runs this rank's layers for the ubatch. `open`: the pager does not end its pass over the weights
+ * yet, because the head follows. */
 static pi_status run_layers(engine_context *c, bool open, pi_error *err) {
     engine_ubatch *u = &c->cpu.ubatch;
     const int n_out = u->n_out, n_hidden = u->n_hidden;
@@ -354,8 +357,9 @@ static pi_status run_layers(engine_context *c, bool open, pi_error *err) {
     return status;
 }
 
-/* Tells the other ranks what the pass consists of. */
-static pi_status announce(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
+/* Sends the inputs of the pass to the other ranks. */
+static pi_status send_inputs(engine_context *c, const pi_input *inputs, int n_inputs,
+                             pi_error *err) {
     engine_stage *s = c->stage;
     size_t n = 0;
     for (int i = 0; i < n_inputs; i++)
@@ -386,7 +390,8 @@ static pi_status announce(engine_context *c, const pi_input *inputs, int n_input
     return PI_OK;
 }
 
-/* Sends the error, which comes back as the pass's last message. */
+/* Sends the error to the next rank; it returns through all ranks as the last message of the pass.
+ */
 static void abandon(engine_context *c, stage_pass *pass) {
     engine_stage *s = c->stage;
     (void)send_error(c, &pass->why, NULL);
@@ -394,9 +399,10 @@ static void abandon(engine_context *c, stage_pass *pass) {
     pass->n_pending++;
 }
 
-/* The layers of rank 0, for all ubatches of a pass. Rows of results are counted here, since the
- * head runs later. With a pager the head follows at once, and so it does where many ubatches are
- * under way; then the pass must be the oldest one. */
+/* Runs the layers of rank 0 for all ubatches of a pass, and the head for those that have come back
+ * from the other ranks. The head runs in the order of the passes, so only in the oldest pass; with
+ * a pager it runs right after each ubatch. Rows of results are counted here, before the head runs.
+ */
 static void run_first(engine_context *c, stage_pass *pass) {
     engine_stage *s = c->stage;
     request_cursor at = {0};
@@ -446,7 +452,7 @@ pi_status stage_begin(engine_context *c, const pi_input *inputs, int n_inputs, p
     const int64_t n_ubatches = alone + (together + room - 1) / room;
     if (s->n_passes > 0 && n_ubatches > STAGE_PENDING - s->n_pending - s->max_passes)
         return error_set(err, PI_ERR_LIMIT, "too many tokens while another pass is under way");
-    pi_status status = announce(c, inputs, n_inputs, err);
+    pi_status status = send_inputs(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
     stage_pass *pass = &s->passes[(s->first_pass + s->n_passes++) % s->max_passes];
     *pass = (stage_pass){.inputs = pass->inputs, .n_inputs = n_inputs};

@@ -1,5 +1,5 @@
-/* stage_session.c: commands of rank 0 to the other ranks, and the loop in which these carry them
- * out: sessions, and everything else that is not the flow of ubatches. */
+/* stage_session.c: commands of rank 0 to the other ranks, which create and change sessions or begin
+ * a forward pass (stage.c), and the loop in which the other ranks carry them out. */
 #include <string.h>
 
 #include "mem.h"

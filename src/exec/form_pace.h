@@ -1,8 +1,8 @@
-/* form_pace.h: chooses the form of ubatches of few tokens by measured time. In a model with sparse
- * layers, decode for several sessions reads the neurons that any of the sessions selected; from
- * some number of sessions on, tiles of all neurons are faster. The break-even depends on the text,
- * the kernels and the machine, so it is measured: both forms are tried, the faster one is kept, and
- * the slower one is tried again now and then. */
+/* form_pace.h: chooses the form of ubatches of few tokens by measured time. When several sessions
+ * decode with a sparse model, FORM_FEW reads the neurons that any of the sessions selected; from
+ * some number of sessions on, FORM_MANY, with tiles of all neurons, is faster. Where that is
+ * depends on the text, the kernels and the machine. So both forms are tried, the faster one is
+ * used, and the other one is tried again from time to time. */
 #ifndef EXEC_FORM_PACE_H
 #define EXEC_FORM_PACE_H
 

@@ -1,5 +1,5 @@
-/* plan_device.c: divides a plan among GPUs: checks the splits, extracts one GPU's part, and joins
- * messages with the kernels that make or need their contents. */
+/* plan_device.c: divides a plan among GPUs: checks the splits, extracts one GPU's part, and fuses
+ * messages with the kernels that write or read their contents. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -178,8 +178,8 @@ static void choose_form(const plan *p, plan_step *send) {
     STEP_ARGS(next, quantize)->received = true;
 }
 
-/* The input of a split layer is sent by the norm that makes it, together with the step that makes
- * the bits. */
+/* The norm that computes the input of a split layer also sends it, and the step that selects
+ * neurons or experts sends these. */
 static bool join_send(plan_step *steps, int at) {
     plan_step *send = &steps[at], *bits = NULL;
     for (plan_step *s = send - 1; s >= steps && s->layer == send->layer; s--) {

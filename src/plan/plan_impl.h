@@ -30,7 +30,7 @@ int plan_device_of(const plan *p, int layer);
 pi_status plan_set_splits(plan *p, const plan_options *o, pi_error *err);
 /* Sorts the GPU steps by device; before, helpers' steps are interleaved. */
 pi_status plan_sort_by_device(plan *p, pi_error *err);
-/* Joins messages with the GPU's kernels next to them. Call after all quantized forms are known. */
+/* Fuses messages with the GPU's kernels next to them. Call after all quantized forms are known. */
 void plan_join_messages(plan *p);
 /* Floats per row of the GPU's buffers, from the plan's GPU steps. */
 void plan_set_gpu_widths(plan *p);

@@ -108,8 +108,8 @@ typedef struct cpu_exec {
     ubatch_experts experts;
 
     engine_ubatch ubatch;
-    bool decodes;         /* somebody reads the inputs of products: BUF_Y also has the values of
-                             messages in int8 form */
+    bool decodes;         /* an observer reads the inputs of products: messages in int8 form are
+                             also converted to floats in BUF_Y */
     int idle_layer;       /* of the ubatch: the last layer whose exchange has nothing to do */
     int64_t n_received;   /* messages of GPUs since the forward pass began */
     atomic_bool gpu_lost; /* during a ubatch: a GPU timed out */
@@ -217,10 +217,10 @@ void cpu_exec_find_ngrams(cpu_exec *c);
 void cpu_exec_norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, const float *x,
                        float *y);
 
-/* Allocate what a session needs for OP_FIND_BLOCKS: nothing if its tokens attend to all blocks.
- * attn_blocks: of plan_options. PI_ERR_NOMEM. */
-/* block_scores_layout fills in all fields but `data`; n_bytes is 0 if no scores are needed. False:
- * the size overflows. */
+/* A session's memory for OP_FIND_BLOCKS: scores of blocks, and bounds of keys; none of either if
+ * its tokens attend to all blocks. attn_blocks: of plan_options. The layout functions fill in all
+ * fields except `data`, with n_bytes 0 if no memory is needed; false: the size overflows. The
+ * create functions also allocate it. PI_ERR_NOMEM. */
 bool block_scores_layout(const model_hparams *hp, int32_t attn_blocks, int n_batch, int64_t n_ctx,
                          block_scores *out);
 pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t attn_blocks,
@@ -228,8 +228,6 @@ pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t 
 void block_scores_free(block_scores *b); /* *b may be zeroed */
 /* The positions that a token attends to [n_list], if the session has lists. */
 int32_t *cpu_exec_block_list(const ubatch_item *item, int token);
-/* Fills in all fields but `data`; n_bytes is 0 if no bounds are needed. False: the size
- * overflows. */
 bool key_bounds_layout(const model *m, int32_t attn_blocks, int64_t n_ctx, key_bounds *out);
 pi_status key_bounds_create(key_bounds *b, const model *m, int32_t attn_blocks, int64_t n_ctx,
                             pi_error *err);
@@ -254,8 +252,8 @@ static inline void cpu_exec_fill_angles(cpu_exec *c, int64_t row) {
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* A way to multiply: the layout of its activations, and a function that computes y[c * ldy + r] for
- * rows [r0, r1) of a matrix. */
+/* How a product is computed, by matrix-vector or tiled kernels: the layout of the activations, and
+ * a function that computes y[c * ldy + r] for rows [r0, r1) of a matrix. */
 typedef struct cpu_exec_product {
     cpu_act_layout layout;
     void (*run)(const cpu_mat_kernels *mk, const cpu_mat *w, int64_t r0, int64_t r1,
