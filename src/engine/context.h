@@ -78,7 +78,7 @@ pi_status request_check(const engine_context *c, const pi_input *inputs, int n_i
 pi_status request_check_tokens(const engine_context *c, const pi_input *in, pi_error *err);
 /* Rows of logits that the inputs want. */
 int request_logits(const pi_input *inputs, int n_inputs);
-int request_room(const engine_context *c); /* maximum tokens of a ubatch */
+int request_max_tokens(const engine_context *c); /* maximum tokens of a ubatch */
 /* Progress of a request: earlier ubatches fed `done` tokens of input `index`. */
 typedef struct request_cursor {
     int index, done;
@@ -154,11 +154,11 @@ static inline bool context_kv_on_gpu(const engine_context *c, int layer) {
 
 /* Moves neurons of a GPU to the CPU so that `need` bytes are free on the GPU; primary devices,
  * caches and sessions stay. PI_ERR_NOMEM: too few neurons, nothing has changed. After other errors,
- * call context_leave_gpu. */
-pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_error *err);
+ * call context_fall_back. */
+pi_status context_make_gpu_room(engine_context *c, int device, uint64_t need, pi_error *err);
 /* Falls back to the CPU and restores all sessions. engine_gpu_loss returns the message of `why`. On
  * failure, sessions are empty and the context cannot be used. */
-pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err);
+pi_status context_fall_back(engine_context *c, const pi_error *why, pi_error *err);
 /* The error of a context that could not fall back. */
 pi_status context_unusable(const engine_context *c, pi_error *err);
 

@@ -65,7 +65,7 @@ static pi_status add_gpu_parts(engine_context *c, pi_session *s, pi_error *err) 
         status = gpu_exec_kv_create(c->gpu.gpus[i], s->kv.n_ctx, &s->device_kv[i], err);
         if (status != PI_ERR_NOMEM) continue;
         uint64_t need = gpu_exec_kv_bytes(c->gpu.gpus[i], s->kv.n_ctx);
-        status = context_shrink_gpu(c, i, need, err);
+        status = context_make_gpu_room(c, i, need, err);
         if (status == PI_OK)
             status = gpu_exec_kv_create(c->gpu.gpus[i], s->kv.n_ctx, &s->device_kv[i], err);
     }
@@ -73,7 +73,7 @@ static pi_status add_gpu_parts(engine_context *c, pi_session *s, pi_error *err) 
     pi_error why = {.status = PI_OK};
     if (err) why = *err;
     context_gpus_drop_session(c, s);
-    status = context_leave_gpu(c, &why, err);
+    status = context_fall_back(c, &why, err);
     return status == PI_OK ? session_renew(s, err) : status;
 }
 

@@ -1,7 +1,9 @@
-/* forward.c: the forward pass: a loop over the plan's steps, run by all threads, for each ubatch of
- * at most n_batch tokens. The ubatch's form (plan.h) selects the kernel of a step; the functions
- * are in cpu_exec.h, in the order in which a layer needs them. The GPU runs its own steps at the
- * same time (gpu_exec.h). Sessions only grow when every ubatch has succeeded. */
+/* forward.c: the forward pass, from the bottom up: a step, the loop over the plan's steps, a
+ * ubatch, all ubatches of a call, the call (engine_forward).
+ *
+ * All threads run the loop over steps. The ubatch's form (plan.h) selects the kernel of a step; the
+ * functions are in cpu_exec.h, in the order in which a layer needs them. The GPUs run their steps
+ * at the same time (gpu_exec.h). Sessions grow only when every ubatch has succeeded. */
 #include <assert.h>
 #include <limits.h>
 #include <string.h>
@@ -39,8 +41,8 @@ static uint64_t bytes_read(const engine_context *c, int ith) {
     return b->ffn + b->predictor + b->head;
 }
 
-/* A layer that prefetches nothing in this ubatch. */
-static inline bool is_needless(const engine_context *c, const plan_step *s) {
+/* Whether the step belongs to a prefetch of a layer that prefetches nothing in this ubatch. */
+static inline bool prefetches_nothing(const engine_context *c, const plan_step *s) {
     return s->early && !paging_prefetches(c->cpu.paging, s->layer);
 }
 
@@ -51,7 +53,7 @@ static inline void run_step(engine_context *c, int index, int ith) {
     plan_kernel kernel = kernel_of(c, index);
     /* CPU share of a GPU layer whose chosen experts are all on the GPU */
     bool idle = s->layer == c->cpu.idle_layer && c->cpu.plan->splits[s->layer].primary == SIDE_GPU;
-    if (kernel == KERNEL_SKIP || idle || is_needless(c, s)) return;
+    if (kernel == KERNEL_SKIP || idle || prefetches_nothing(c, s)) return;
     engine_trace *t = c->cpu.trace;
     if (t && !t->on) t = NULL;
     trace_event e = {.step = index};
@@ -133,7 +135,7 @@ static void run_steps(void *arg, int ith, int nth) {
         step_range alone = {.c = c, .first = i + 1, .end = i + 1, .ith = ith};
         const plan_step *next = &c->cpu.plan->steps[alone.end];
         while (alone.end < end &&
-               (next->alone[cpu_exec_form(&c->cpu, next)] || is_needless(c, next))) {
+               (next->alone[cpu_exec_form(&c->cpu, next)] || prefetches_nothing(c, next))) {
             alone.end++; /* no barrier for a step that does nothing */
             next++;
         }
@@ -142,6 +144,8 @@ static void run_steps(void *arg, int ith, int nth) {
         i = alone.end;
     }
 }
+
+/* ---- a ubatch -------------------------------------------------------------------------------- */
 
 void forward_begin(engine_context *c, int first_step, int end_step) {
     engine_ubatch *u = &c->cpu.ubatch;
@@ -172,8 +176,6 @@ void forward_begin(engine_context *c, int first_step, int end_step) {
     atomic_store(&c->cpu.gpu_lost, false);
     atomic_store(&c->cpu.bad_step, INT_MAX);
 }
-
-/* ---- ubatches -------------------------------------------------------------------------------- */
 
 void forward_run(engine_context *c) {
     pool_run(c->cpu.pool, c->cpu.ubatch.nth, run_steps, c);
@@ -275,7 +277,7 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
         if (standstills == 0) most_received = c->cpu.n_received;
         if (tries <= GPU_TRIES && gpu_sides_are_alive(&c->gpu) && standstills < GPU_STANDSTILLS)
             continue;
-        status = context_leave_gpu(c, &why, err);
+        status = context_fall_back(c, &why, err);
         if (status != PI_OK) return status;
     }
     if (status != PI_OK) {

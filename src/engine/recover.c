@@ -59,7 +59,7 @@ static bool find_room(const engine_context *c, int device, uint64_t need, uint64
     return *room > 0;
 }
 
-pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_error *err) {
+pi_status context_make_gpu_room(engine_context *c, int device, uint64_t need, pi_error *err) {
     uint64_t room;
     gpu_exec_bytes bytes;
     size_t n = (size_t)c->cpu.model->hp.n_layer;
@@ -88,7 +88,7 @@ pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_er
 
 /* ---- the CPU alone --------------------------------------------------------------------------- */
 
-pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err) {
+pi_status context_fall_back(engine_context *c, const pi_error *why, pi_error *err) {
     /* On one of several machines the tokens of a session cannot be evaluated again. */
     for (const pi_session *s = c->sessions; s && c->stage; s = s->next)
         if (s->length > 0) return error_set(err, PI_ERR_DEVICE, "%s", why->message);

@@ -322,7 +322,7 @@ void stage_destroy(engine_context *c) {
         s->first_pass = (s->first_pass + 1) % s->max_passes;
     }
     if (s->rank == 0 && !cluster_failed(s->cluster))
-        (void)stage_tell(c, &(stage_command){.op = STAGE_END}, NULL);
+        (void)stage_send_command(c, &(stage_command){.op = STAGE_END}, NULL);
     cluster_buffer_free(&s->in);
     cluster_buffer_free(&s->command);
     for (int i = 0; i < STAGE_PASSES; i++) mem_free(s->passes[i].inputs);
@@ -392,7 +392,7 @@ static pi_status send_inputs(engine_context *c, const pi_input *inputs, int n_in
 
 /* Sends the error to the next rank; it returns through all ranks as the last message of the pass.
  */
-static void abandon(engine_context *c, stage_pass *pass) {
+static void send_abort(engine_context *c, stage_pass *pass) {
     engine_stage *s = c->stage;
     (void)send_error(c, &pass->why, NULL);
     s->n_pending++;
@@ -416,7 +416,7 @@ static void run_first(engine_context *c, stage_pass *pass) {
         pass->status = run_layers(c, open, &pass->why);
         if (pass->status != PI_OK) {
             name_rank(c, &pass->why);
-            abandon(c, pass);
+            send_abort(c, pass);
             break;
         }
         pass->status = send_ubatch(c, &pass->why);
@@ -430,7 +430,7 @@ static void run_first(engine_context *c, stage_pass *pass) {
             pass->status = take_pending(c, pass, &pass->why);
         /* After an error of another rank or of the head the ranks before that one wait for more. */
         if (pass->status != PI_OK && at.index < pass->n_inputs && !cluster_failed(s->cluster))
-            abandon(c, pass);
+            send_abort(c, pass);
     }
 }
 
@@ -439,7 +439,7 @@ pi_status stage_begin(engine_context *c, const pi_input *inputs, int n_inputs, p
     if (s->n_passes == s->max_passes)
         return error_set(err, PI_ERR_LIMIT, "too many passes under way: %d", s->n_passes);
     /* The ubatches of the pass, at most: tokens that share ubatches, and tokens alone in one. */
-    const int room = request_room(c);
+    const int room = request_max_tokens(c);
     int64_t together = 0, alone = 0;
     for (int i = 0; i < n_inputs; i++) {
         const pi_session *of = inputs[i].session;
@@ -483,7 +483,7 @@ pi_status stage_end(engine_context *c, int *n_logits, int *n_hidden, pi_error *e
     drain(c, pass);
     for (int i = 0; i < pass->n_inputs && !cluster_failed(s->cluster); i++) {
         const pi_session *grown = pass->inputs[i].session; /* on other ranks */
-        (void)stage_tell(
+        (void)stage_send_command(
             c, &(stage_command){.op = STAGE_REWIND, .a = {grown->number, grown->length}}, NULL);
     }
     if (err) *err = pass->why;

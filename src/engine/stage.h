@@ -103,10 +103,10 @@ pi_status stage_end(engine_context *c, int *n_logits, int *n_hidden, pi_error *e
 /* On other ranks: runs this rank's layers for all ubatches of a pass. */
 pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 
-/* stage_session.c: sends a command to all other ranks; `ask` also waits until all have answered and
- * returns the first error. */
-pi_status stage_tell(engine_context *c, const stage_command *command, pi_error *err);
-pi_status stage_ask(engine_context *c, const stage_command *command, pi_error *err);
+/* stage_session.c: sends a command to all other ranks; stage_run_command also waits until all have
+ * answered and returns the first error. */
+pi_status stage_send_command(engine_context *c, const stage_command *command, pi_error *err);
+pi_status stage_run_command(engine_context *c, const stage_command *command, pi_error *err);
 pi_status stage_wait_reply(engine_context *c, int rank, pi_error *err);
 /* On rank 0: creates or destroys the other ranks' part of a session. */
 pi_status stage_session_create(engine_context *c, pi_session *s, pi_error *err);

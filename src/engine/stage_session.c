@@ -7,7 +7,7 @@
 
 /* ---- rank 0: commands ------------------------------------------------------------------------ */
 
-pi_status stage_tell(engine_context *c, const stage_command *command, pi_error *err) {
+pi_status stage_send_command(engine_context *c, const stage_command *command, pi_error *err) {
     engine_stage *s = c->stage;
     for (int rank = 1; rank < s->n_ranks; rank++) {
         void *message;
@@ -45,8 +45,8 @@ static pi_status wait_replies(engine_context *c, pi_error *err) {
     return first;
 }
 
-pi_status stage_ask(engine_context *c, const stage_command *command, pi_error *err) {
-    pi_status status = stage_tell(c, command, err);
+pi_status stage_run_command(engine_context *c, const stage_command *command, pi_error *err) {
+    pi_status status = stage_send_command(c, command, err);
     return status == PI_OK ? wait_replies(c, err) : status;
 }
 
@@ -54,7 +54,7 @@ pi_status stage_session_create(engine_context *c, pi_session *s, pi_error *err) 
     engine_stage *stage = c->stage;
     if (stage->rank > 0) return PI_OK;
     s->number = stage->next_number++;
-    pi_status status = stage_ask(
+    pi_status status = stage_run_command(
         c, &(stage_command){.op = STAGE_CREATE, .a = {s->number, s->kv.n_ctx}}, err);
     if (status != PI_OK) stage_session_destroy(s);
     return status;
@@ -63,7 +63,7 @@ pi_status stage_session_create(engine_context *c, pi_session *s, pi_error *err) 
 void stage_session_destroy(pi_session *s) {
     engine_context *c = s->context;
     if (c->stage->rank > 0 || cluster_failed(c->stage->cluster)) return;
-    (void)stage_tell(c, &(stage_command){.op = STAGE_DESTROY, .a = {s->number}}, NULL);
+    (void)stage_send_command(c, &(stage_command){.op = STAGE_DESTROY, .a = {s->number}}, NULL);
 }
 
 /* ---- rank 0: parts of sessions --------------------------------------------------------------- */
@@ -74,7 +74,7 @@ static pi_status get(const pi_session *s, int layer, int64_t first, int64_t n, v
     int rank = 0;
     while (layer >= c->stage->end[rank]) rank++;
     const stage_command command = {.op = STAGE_GET, .a = {s->number, layer, first, n}};
-    pi_status status = stage_tell(c, &command, err);
+    pi_status status = stage_send_command(c, &command, err);
     if (status == PI_OK) status = stage_wait_reply(c, rank, err);
     if (status != PI_OK) return status;
     size_t n_bytes = kv_layer_bytes(&s->kv.layers[layer], n);
@@ -86,7 +86,7 @@ static pi_status put(pi_session *s, int layer, int64_t first, int64_t n, const v
     engine_context *c = s->context;
     const stage_command command = {.op = STAGE_PUT, .a = {s->number, layer, first, n, n_stored}};
     size_t n_bytes = kv_layer_bytes(&s->kv.layers[layer], n_stored);
-    pi_status status = stage_tell(c, &command, err);
+    pi_status status = stage_send_command(c, &command, err);
     const int *end = c->stage->end;
     for (int rank = 1; rank < c->stage->n_ranks && status == PI_OK; rank++)
         if (plan_holds_cache(c->cpu.model, end[rank - 1], end[rank], layer))
@@ -105,7 +105,7 @@ static size_t state_floats(const engine_context *c, int rank) {
 
 static pi_status get_state(const pi_session *s, int64_t length, float *to, pi_error *err) {
     engine_context *c = s->context;
-    pi_status status = stage_ask(
+    pi_status status = stage_run_command(
         c, &(stage_command){.op = STAGE_GET_STATE, .a = {s->number, length}}, err);
     for (int rank = 1; rank < c->stage->n_ranks && status == PI_OK; rank++) {
         size_t n = state_floats(c, rank);
@@ -120,7 +120,7 @@ static pi_status put_state(pi_session *s, int64_t first, int64_t length, const f
     engine_context *c = s->context;
     if (cluster_failed(c->stage->cluster)) return PI_ERR_DEVICE;
     const stage_command command = {.op = STAGE_END_LOAD, .a = {s->number, first, length}};
-    pi_status status = stage_tell(c, &command, err);
+    pi_status status = stage_send_command(c, &command, err);
     for (int rank = 1; rank < c->stage->n_ranks && status == PI_OK && from; rank++) {
         size_t n = length > 0 ? state_floats(c, rank) : 0;
         status = cluster_send_bulk(c->stage->cluster, rank, from, n * sizeof *from, err);
@@ -131,18 +131,18 @@ static pi_status put_state(pi_session *s, int64_t first, int64_t length, const f
 
 static pi_status rewind_others(pi_session *s, int64_t length, pi_error *err) {
     const stage_command command = {.op = STAGE_REWIND, .a = {s->number, length}};
-    return stage_tell(s->context, &command, err);
+    return stage_send_command(s->context, &command, err);
 }
 
 static pi_status copy_others(pi_session *to, const pi_session *from, int64_t length,
                              pi_error *err) {
     const stage_command command = {.op = STAGE_COPY, .a = {to->number, from->number, length}};
-    return stage_ask(to->context, &command, err);
+    return stage_run_command(to->context, &command, err);
 }
 
 static pi_status remove_others(pi_session *s, int64_t first, int64_t end, pi_error *err) {
     const stage_command command = {.op = STAGE_REMOVE, .a = {s->number, first, end}};
-    return stage_ask(s->context, &command, err);
+    return stage_run_command(s->context, &command, err);
 }
 
 const session_ranks stage_sessions = {.get = get,
@@ -166,7 +166,7 @@ static engine_rank_usage own_usage(const engine_context *c) {
 
 pi_status engine_get_ranks(engine_context *c, engine_rank_usage *out, pi_error *err) {
     out[0] = own_usage(c);
-    pi_status status = stage_tell(c, &(stage_command){.op = STAGE_USAGE}, err);
+    pi_status status = stage_send_command(c, &(stage_command){.op = STAGE_USAGE}, err);
     for (int rank = 1; rank < c->stage->n_ranks && status == PI_OK; rank++)
         status = cluster_receive_bulk(c->stage->cluster, rank, &out[rank], sizeof *out, err);
     return status;
