@@ -39,7 +39,7 @@ void plan_set_gpu_widths(plan *p);
 bool plan_quantizes(const plan_step *s, plan_side side);
 /* Messages of a device need at least this many words of bits. */
 void plan_need_bits(plan *p, int device, int64_t words);
-/* Overrides the default kernels of a step (plan_step.c). */
+/* Overrides the default kernels of a step (plan_ops.c). */
 void plan_set_kernel(plan_step *s, plan_kernel one, plan_kernel few, plan_kernel many);
 void plan_set_default_kernel(plan_step *s, plan_side side);
 /* Sets the token counts of forms, and the steps that one thread runs. Call after all steps

@@ -1,4 +1,4 @@
-/* plan_step.c: what ops.def says about an operation, and the kernel of each step in ubatches of one
+/* plan_ops.c: what ops.def says about an operation, and the kernel of each step in ubatches of one
  * token, of few and of many.
  *
  * Few tokens: kernels read each row of weights once and compute selected neurons only. Many tokens:
