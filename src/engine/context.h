@@ -61,8 +61,7 @@ struct engine_context {
 pi_status context_build(engine_context *c, pi_error *err);
 /* Sizes the working memory from the plan and allocates it. PI_ERR_NOMEM. */
 pi_status context_allocate(engine_context *c, pi_error *err);
-/* Before a ubatch: chooses the memory of its rows. Returns the bytes of lent memory that they use.
- */
+/* Before a ubatch: chooses the memory of its rows; returns the bytes of lent memory among it. */
 size_t context_place_rows(engine_context *c);
 /* Whether neurons move, where they can (neurons_move). */
 bool context_moves_neurons(const engine_options *o);

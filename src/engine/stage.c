@@ -390,8 +390,7 @@ static pi_status send_inputs(engine_context *c, const pi_input *inputs, int n_in
     return PI_OK;
 }
 
-/* Sends the error to the next rank; it returns through all ranks as the last message of the pass.
- */
+/* Sends the error to the next rank; it comes back through all ranks, as the pass's last message. */
 static void send_abort(engine_context *c, stage_pass *pass) {
     engine_stage *s = c->stage;
     (void)send_error(c, &pass->why, NULL);
@@ -401,8 +400,7 @@ static void send_abort(engine_context *c, stage_pass *pass) {
 
 /* Runs the layers of rank 0 for all ubatches of a pass, and the head for those that have come back
  * from the other ranks. The head runs in the order of the passes, so only in the oldest pass; with
- * a pager it runs right after each ubatch. Rows of results are counted here, before the head runs.
- */
+ * a pager it runs right after each ubatch. Rows of results are counted before the head runs. */
 static void run_first(engine_context *c, stage_pass *pass) {
     engine_stage *s = c->stage;
     request_cursor at = {0};

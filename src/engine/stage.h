@@ -96,8 +96,7 @@ pi_status stage_create(engine_context *c, pi_error *err);
 void stage_destroy(
     engine_context *c); /* on rank 0 also tells the other ranks; NULL stage is fine */
 /* On rank 0: begins a pass with checked inputs; ends the oldest one. After stage_end the sessions
- * of the pass have grown, and *n_logits rows of logits and *n_hidden hidden states are available.
- */
+ * of the pass have grown, and *n_logits rows of logits and *n_hidden hidden states are there. */
 pi_status stage_begin(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 pi_status stage_end(engine_context *c, int *n_logits, int *n_hidden, pi_error *err);
 /* On other ranks: runs this rank's layers for all ubatches of a pass. */

@@ -19,8 +19,7 @@
 #include "trace.h"
 #include "ubatch.h"
 
-/* ---- working memory of a thread ---------------------------------------------------------------
- */
+/* ---- working memory of a thread -------------------------------------------------------------- */
 
 enum {
     /* Decode splits long contexts over threads; states of split ranges are kept and merged. */
@@ -38,7 +37,7 @@ typedef struct ubatch_bytes {
     uint64_t active;    /* not bytes: active neurons of sparse layers */
 } ubatch_bytes;
 
-/* Positions whose keys and values are made at once; a multiple of CPU_PANEL. */
+/* Positions whose keys and values are computed at once; a multiple of CPU_PANEL. */
 enum { LATENT_BLOCK = 128 };
 
 /* Prefill with compressed attention (cpu_latent.c), one head at a time. head_dim: of a query
@@ -76,8 +75,7 @@ typedef struct thread_scratch {
     ubatch_bytes counts;
 } thread_scratch;
 
-/* ---- the CPU's side of a context --------------------------------------------------------------
- */
+/* ---- the CPU's side of a context ------------------------------------------------------------- */
 
 /* What the CPU's steps work on; the calling thread writes it before the workers start. */
 typedef struct cpu_exec {

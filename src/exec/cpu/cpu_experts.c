@@ -49,8 +49,7 @@ static cpu_act pairs_act(const cpu_exec *c, cpu_act_kind kind, int64_t n, int ex
                      .data = base + at};
 }
 
-/* Quantized vectors of an expert's pairs: the input, the hidden vector, and that of its predictor.
- */
+/* Quantized vectors of an expert's pairs: inputs, hidden vectors, those of its predictor. */
 static cpu_act expert_input(const cpu_exec *c, const plan_experts *e, cpu_act_kind kind,
                             int expert) {
     const ubatch_experts *x = &c->experts;

@@ -10,8 +10,7 @@
 
 typedef struct gpu_exec gpu_exec; /* gpu_exec.h */
 
-/* Waits for message `exchange` of the GPU. False: it timed out, or a GPU of the context has failed.
- */
+/* Waits for message `exchange` of the GPU. False: it timed out, or one of the GPUs has failed. */
 bool gpu_exec_wait(gpu_exec *g, int exchange);
 /* The vectors of the message, [n_tokens]: floats [n_embd], or their int8 form, gpu_q8_bytes(n_embd)
  * each (plan_message_is_q8). */

@@ -247,8 +247,7 @@ static pi_status download_hidden(gpu_exec *g, pi_error *err) {
     return PI_OK;
 }
 
-/* Waits for the logits of the wanted rows and stores them. A program has enqueued the first ones.
- */
+/* Waits for the wanted logits and stores them. A program has enqueued the first ones. */
 static pi_status wait_for_results(gpu_exec *g, pi_error *err) {
     const engine_ubatch *u = g->sides->ubatch;
     int n_out = g->plan->head == SIDE_GPU ? u->n_out : 0, done = 0;

@@ -359,8 +359,7 @@ void gpu_exec_attention(gpu_exec *g, const plan_step *s, const args_attention *a
     g->b->ops.attention(g->stream, &a);
 }
 
-/* ---- compressed attention ---------------------------------------------------------------------
- */
+/* ---- compressed attention -------------------------------------------------------------------- */
 
 void gpu_exec_heads_vector(gpu_exec *g, const plan_step *s, const args_heads *args,
                            const gpu_exec_step *w, const gpu_exec_shape *p) {
