@@ -1,21 +1,7 @@
 /* context_create.c: creates a context: options, plan, pager, working memory, GPUs. */
-#include "context_gpus.h"
-#include "context_trace.h"
 #include "cpu_topology.h"
 #include "mem.h"
-#include "recover.h"
 #include "stage.h"
-
-/* Maximum number of heads that share a KV head, over all layers. */
-static int max_group(const model *m) {
-    int group = 1;
-    for (int i = 0; i < m->hp.n_layer; i++) {
-        const model_layer_hparams *l = &m->layers[i].hp;
-        int g = l->n_head_kv > 0 ? l->n_head / l->n_head_kv : 1;
-        if (g > group) group = g;
-    }
-    return group;
-}
 
 static pi_status apply_options(engine_context *c, const engine_options *o, pi_error *err) {
     c->n_threads = o->n_threads > 0 ? o->n_threads : cpu_count_physical();
@@ -65,12 +51,6 @@ static void drop_built(engine_context *c) {
     c->cpu.plan = NULL;
 }
 
-void context_drop_plan(engine_context *c) {
-    plan_free(c->cpu.plan);
-    c->cpu.plan = NULL;
-    c->host.plan = NULL;
-}
-
 /* Bytes of KV caches, scores of positions, bounds of keys and recurrent states for
  * options.n_positions. */
 static uint64_t session_bytes(const engine_context *c) {
@@ -102,39 +82,8 @@ static uint64_t session_bytes(const engine_context *c) {
 
 enum { PROGRAM_BYTES = 32 << 20 }; /* part of a budget: vocabulary, tables, stacks */
 
-/* The pager learns from a first plan which weights steps read. */
-static pi_status make_pager(engine_context *c, pi_error *err) {
-    plan *first = NULL;
-    paging_options options = {.n_batch = c->n_batch, .sizes_only = c->options.sizes_only};
-    pi_status status = plan_create(c->source, &c->cpu.kernels, &c->options.plan, &first, err);
-    if (status == PI_OK) options.adapts = c->options.adapt.on && adapt_applies(first);
-    if (status == PI_OK) status = paging_create(c->source, first, &options, &c->cpu.paging, err);
-    plan_free(first);
-    if (status == PI_OK) c->cpu.model = paging_model(c->cpu.paging);
-    return status;
-}
-
 bool context_moves_neurons(const engine_options *o) {
     return o->adapt.on && !o->ram_budget;
-}
-
-/* Layers with neurons on the CPU and on one GPU get memory in which neurons change places. */
-static pi_status make_places(engine_context *c, pi_error *err) {
-    const model *m = c->source;
-    const plan_split *splits = c->options.plan.splits;
-    bool any = false;
-    if (!splits || !context_moves_neurons(&c->options)) return PI_OK;
-    int64_t *hot = mem_calloc((size_t)m->hp.n_layer, sizeof *hot);
-    if (!hot) return error_nomem(err, (size_t)m->hp.n_layer * sizeof *hot, "places of neurons");
-    for (int i = 0; i < m->hp.n_layer; i++) {
-        bool split = splits[i].hot < m->layers[i].hp.n_ff && m->layers[i].t[ROLE_FFN_DOWN_T].data;
-        if (split && plan_split_end(&splits[i]) == splits[i].hot) hot[i] = splits[i].hot;
-        any = any || hot[i] > 0;
-    }
-    pi_status status = any ? model_places_create(m, hot, &c->places, err) : PI_OK;
-    if (c->places) c->cpu.model = model_places_view(c->places);
-    mem_free(hot);
-    return status;
 }
 
 bool engine_has_threads(const engine_context *c) {
@@ -169,6 +118,39 @@ static void share_with_sessions(engine_context *c) {
                              .check = check_sessions};
 }
 
+/* A context with a memory budget reads the model through a pager, which learns from a first plan
+ * which weights steps read. */
+static pi_status make_pager(engine_context *c, pi_error *err) {
+    plan *first = NULL;
+    paging_options options = {.n_batch = c->n_batch, .sizes_only = c->options.sizes_only};
+    pi_status status = plan_create(c->source, &c->cpu.kernels, &c->options.plan, &first, err);
+    if (status == PI_OK) options.adapts = c->options.adapt.on && adapt_applies(first);
+    if (status == PI_OK) status = paging_create(c->source, first, &options, &c->cpu.paging, err);
+    plan_free(first);
+    if (status == PI_OK) c->cpu.model = paging_model(c->cpu.paging);
+    return status;
+}
+
+/* Neurons that move between the CPU and one GPU change places in a private mapping of their
+ * matrices. */
+static pi_status make_places(engine_context *c, pi_error *err) {
+    const model *m = c->source;
+    const plan_split *splits = c->options.plan.splits;
+    bool any = false;
+    if (!splits || !context_moves_neurons(&c->options)) return PI_OK;
+    int64_t *hot = mem_calloc((size_t)m->hp.n_layer, sizeof *hot);
+    if (!hot) return error_nomem(err, (size_t)m->hp.n_layer * sizeof *hot, "places of neurons");
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        bool split = splits[i].hot < m->layers[i].hp.n_ff && m->layers[i].t[ROLE_FFN_DOWN_T].data;
+        if (split && plan_split_end(&splits[i]) == splits[i].hot) hot[i] = splits[i].hot;
+        any = any || hot[i] > 0;
+    }
+    pi_status status = any ? model_places_create(m, hot, &c->places, err) : PI_OK;
+    if (c->places) c->cpu.model = model_places_view(c->places);
+    mem_free(hot);
+    return status;
+}
+
 pi_status context_build(engine_context *c, pi_error *err) {
     drop_built(c);
     c->cpu.model = c->cpu.rope.model = c->source;
@@ -201,9 +183,13 @@ pi_status engine_context_create(const model *m, const engine_options *options, e
         status = pool_create(nth, &c->cpu.pool, err);
         if (status == PI_OK && options->pin_threads) pool_pin(c->cpu.pool);
     }
-    int group = max_group(m);
-    if (m->hp.n_index_head > group) group = m->hp.n_index_head; /* queries of a token */
-    c->cpu.attn_queries = group > ATTN_QUERIES ? group : ATTN_QUERIES;
+    /* A task of attention holds at least the queries of a token that share a KV head. */
+    c->cpu.attn_queries = m->hp.n_index_head > ATTN_QUERIES ? m->hp.n_index_head : ATTN_QUERIES;
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        const model_layer_hparams *l = &m->layers[i].hp;
+        const int group = l->n_head_kv > 0 ? l->n_head / l->n_head_kv : 1;
+        if (group > c->cpu.attn_queries) c->cpu.attn_queries = group;
+    }
     if (status == PI_OK) status = context_build(c, err);
     if (status == PI_OK && !options->sizes_only) status = context_gpus_create(c, err);
     if (status == PI_OK && options->stages) status = stage_create(c, err);
@@ -271,6 +257,9 @@ const plan *engine_plan(const engine_context *c) {
 }
 const cpu_kernels *engine_kernels(const engine_context *c) {
     return &c->cpu.kernels;
+}
+paging *engine_paging(const engine_context *c) {
+    return c->cpu.paging;
 }
 int engine_threads(const engine_context *c) {
     return c->n_threads;

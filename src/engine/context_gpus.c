@@ -1,5 +1,5 @@
 /* context_gpus.c: operations of a context on all its GPUs. */
-#include "context_gpus.h"
+#include "context.h"
 
 gpu_sides context_gpu_sides(engine_context *c) {
     return (gpu_sides){.model = c->cpu.model,
@@ -128,53 +128,3 @@ void context_gpus_move_neurons(engine_context *c) {
         c->counters.neuron_swap_bytes += bytes;
     }
 }
-
-/* ---- sessions -------------------------------------------------------------------------------- */
-
-/* Also called if the GPU executors could not be created again. */
-void context_gpus_drop_session(const engine_context *c, pi_session *s) {
-    for (int i = 0; i < PLAN_MAX_DEVICES; i++) {
-        if (s->device_kv[i]) c->options.gpu->free(c->options.devices[i], s->device_kv[i]);
-        s->device_kv[i] = NULL;
-    }
-}
-
-static pi_status read_rows(const pi_session *s, const kv_range *r, void *rows, pi_error *err) {
-    gpu_exec *g = context_gpu(s->context, r->layer);
-    return gpu_exec_kv_read(g, s, r->layer, r->part, r->first, r->n, rows, err);
-}
-
-static pi_status write_rows(pi_session *s, const kv_range *r, const void *rows, pi_error *err) {
-    gpu_exec *g = context_gpu(s->context, r->layer);
-    return gpu_exec_kv_write(g, s, r->layer, r->part, r->first, r->n, rows, err);
-}
-
-static pi_status copy_rows(pi_session *to, const pi_session *from, int64_t n, pi_error *err) {
-    const engine_context *c = to->context;
-    pi_status status = PI_OK;
-    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++)
-        if (c->gpu.gpus[i]) status = gpu_exec_kv_copy(c->gpu.gpus[i], to, from, n, err);
-    return status;
-}
-
-static pi_status read_state(const pi_session *s, const float *floats, pi_error *err) {
-    const engine_context *c = s->context;
-    pi_status status = PI_OK;
-    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++)
-        if (c->gpu.gpus[i]) status = gpu_exec_state_read(c->gpu.gpus[i], s, floats, err);
-    return status;
-}
-
-static pi_status write_state(const pi_session *s, const float *floats, pi_error *err) {
-    const engine_context *c = s->context;
-    pi_status status = PI_OK;
-    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++)
-        if (c->gpu.gpus[i]) status = gpu_exec_state_write(c->gpu.gpus[i], s, floats, err);
-    return status;
-}
-
-const session_gpus context_session_gpus = {.read = read_rows,
-                                           .write = write_rows,
-                                           .copy = copy_rows,
-                                           .read_state = read_state,
-                                           .write_state = write_state};

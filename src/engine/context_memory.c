@@ -30,31 +30,13 @@ static size_t max_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* Bytes of a head's quantized input: maximum over all steps that multiply heads. */
-static size_t head_bytes(const engine_context *c) {
-    size_t most = 0;
-    for (int i = 0; i < c->cpu.plan->n_steps; i++) {
-        const plan_step *s = &c->cpu.plan->steps[i];
-        if (s->op != OP_HEADS) continue;
-        cpu_act_kind kind = c->cpu.kernels.mat[s->matrix[0].w.type].act;
-        int64_t n = s->matrix[0].w.n_in;
-        most = max_size(most, cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, c->n_batch));
-        most = max_size(most, cpu_act_bytes(kind, CPU_ACT_PANELS, n, c->n_batch));
-    }
-    return most;
+/* Quantized activations of n_cols vectors of n elements, in either layout. */
+static size_t act_bytes(cpu_act_kind kind, int64_t n, int64_t n_cols) {
+    return max_size(cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, n_cols),
+                    cpu_act_bytes(kind, CPU_ACT_PANELS, n, n_cols));
 }
 
-static void layout_index(const engine_context *c, scratch_layout *cv, thread_scratch *t) {
-    const model_hparams *hp = &c->cpu.model->hp;
-    if (!hp->index_sums) return;
-    cpu_act_kind kind = c->cpu.kernels.mat[c->cpu.type_k].act;
-    int64_t queries = c->cpu.attn_queries;
-    size_t columns = cpu_act_bytes(kind, CPU_ACT_COLUMNS, hp->index_dim, queries);
-    size_t panels = cpu_act_bytes(kind, CPU_ACT_PANELS, hp->index_dim, queries);
-    t->index_act = scratch_take(cv, 1, max_size(columns, panels));
-    t->index = scratch_take(cv, (size_t)queries * INDEX_PART, sizeof(float));
-}
-
+/* Prefill with compressed attention, and rows that sparse attention gathers. */
 static void layout_latent(const engine_context *c, scratch_layout *cv, latent_scratch *t) {
     const model_hparams *hp = &c->cpu.model->hp;
     if (hp->joint_kv)
@@ -81,30 +63,40 @@ static void layout_latent(const engine_context *c, scratch_layout *cv, latent_sc
     t->limit = scratch_take(cv, n_batch, sizeof(int32_t));
 }
 
+/* The scratch memory of every thread (thread_scratch). Each size is the maximum over the steps that
+ * use it. */
 static void layout_scratch(engine_context *c, scratch_layout *cv) {
-    size_t queries = (size_t)c->cpu.attn_queries;
-    size_t head_dim = (size_t)c->cpu.model->hp.head_dim;
-    if ((size_t)c->cpu.model->hp.index_dim > head_dim)
-        head_dim = (size_t)c->cpu.model->hp.index_dim;
-    size_t part_rows = (size_t)c->cpu.plan->max_part_rows;
+    const plan *p = c->cpu.plan;
     const model_hparams *hp = &c->cpu.model->hp;
-    size_t value = hp->n_ssm_head > 0 ? (size_t)(hp->n_inner / hp->n_ssm_head) : 0;
-    size_t recur_floats = CPU_RECUR_TOKENS * (3 * (size_t)hp->n_state + value) +
-                          cpu_recur_floats(hp->n_state);
-    /* maximum over kernels */
-    size_t kernel_bytes = max_size(cpu_attn_scratch_bytes(c->cpu.attn_queries, (int)head_dim),
-                                   CPU_SCRATCH_BYTES);
+    const cpu_kernels *kernels = &c->cpu.kernels;
+    const int64_t n_queries = c->cpu.attn_queries;
+    const size_t queries = (size_t)n_queries, part_rows = (size_t)p->max_part_rows;
+    const size_t head_dim = max_size((size_t)hp->head_dim, (size_t)hp->index_dim);
+    size_t head = 0; /* quantized input of a head */
+    for (int i = 0; i < p->n_steps; i++) {
+        const plan_step *s = &p->steps[i];
+        if (s->op != OP_HEADS) continue;
+        const cpu_mat *w = &s->matrix[0].w;
+        head = max_size(head, act_bytes(kernels->mat[w->type].act, w->n_in, c->n_batch));
+    }
+    size_t kernel = max_size(cpu_attn_scratch_bytes(c->cpu.attn_queries, (int)head_dim),
+                             CPU_SCRATCH_BYTES);
     if (c->options.plan.attn_blocks > 0) /* the query heads of a KV head, as [q+, q-] */
-        kernel_bytes = max_size(kernel_bytes,
-                                cpu_act_bytes(c->cpu.kernels.mat[QUANT_Q8_0].act, CPU_ACT_COLUMNS,
-                                              2 * (int64_t)head_dim, c->cpu.attn_queries));
-    size_t head = head_bytes(c);
+        kernel = max_size(kernel, cpu_act_bytes(kernels->mat[QUANT_Q8_0].act, CPU_ACT_COLUMNS,
+                                                2 * (int64_t)head_dim, n_queries));
+    const size_t value = hp->n_ssm_head > 0 ? (size_t)(hp->n_inner / hp->n_ssm_head) : 0;
+    const size_t recur = CPU_RECUR_TOKENS * (3 * (size_t)hp->n_state + value) +
+                         cpu_recur_floats(hp->n_state);
     for (int i = 0; i < pool_size(c->cpu.pool); i++) {
         thread_scratch *t = &c->cpu.scratch[i];
         t->head = scratch_take(cv, 1, head);
         layout_latent(c, cv, &t->latent);
-        layout_index(c, cv, t);
-        t->kernel = scratch_take(cv, 1, kernel_bytes);
+        if (hp->index_sums) {
+            t->index_act = scratch_take(
+                cv, 1, act_bytes(kernels->mat[c->cpu.type_k].act, hp->index_dim, n_queries));
+            t->index = scratch_take(cv, queries * INDEX_PART, sizeof(float));
+        }
+        t->kernel = scratch_take(cv, 1, kernel);
         t->q = scratch_take(cv, queries * head_dim, sizeof(float));
         t->acc = scratch_take(cv, queries * head_dim, sizeof(float));
         t->m = scratch_take(cv, queries, sizeof(float));
@@ -115,22 +107,9 @@ static void layout_scratch(engine_context *c, scratch_layout *cv) {
         t->up = scratch_take(cv, part_rows * PLAN_EXPERT_MAX_COLS, sizeof(float));
         t->rows = scratch_take(cv, part_rows, sizeof(int32_t));
         t->mark = scratch_take(cv, part_rows, sizeof(uint8_t));
-        t->best = scratch_take(cv, c->cpu.plan->predicts_head ? (size_t)c->n_batch : 0,
-                               sizeof(float));
-        t->recur = scratch_take(cv, recur_floats, sizeof(float));
+        t->best = scratch_take(cv, p->predicts_head ? (size_t)c->n_batch : 0, sizeof(float));
+        t->recur = scratch_take(cv, recur, sizeof(float));
     }
-}
-
-/* Bytes of the quantized activations of n elements for all pairs of n_rows tokens. The activations
- * of each expert are aligned, and padded to whole panels if they fill more than half a panel. */
-static size_t pair_bytes(const engine_context *c, cpu_act_kind kind, int64_t n, int n_rows) {
-    enum { ALIGN = 64 };
-    int64_t n_pairs = (int64_t)n_rows * c->cpu.plan->n_expert_used;
-    int64_t n_padded = n_pairs + (int64_t)c->cpu.plan->n_expert * CPU_PANEL;
-    if (n_padded > n_pairs * CPU_PANEL) n_padded = n_pairs * CPU_PANEL;
-    return max_size(cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, n_pairs),
-                    cpu_act_bytes(kind, CPU_ACT_PANELS, n, n_padded)) +
-           (size_t)c->cpu.plan->n_expert * ALIGN;
 }
 
 static void layout_experts(engine_context *c, scratch_layout *cv) {
@@ -154,9 +133,18 @@ static void layout_experts(engine_context *c, scratch_layout *cv) {
     }
 }
 
+/* The quantized activations of all pairs of n_rows tokens. Those of each expert are aligned, and
+ * padded to whole panels if they fill more than half a panel. */
 static void *take_pairs(const engine_context *c, scratch_layout *cv, cpu_act_kind kind,
                         plan_buffer b, int n_rows) {
-    return scratch_take(cv, 1, pair_bytes(c, kind, c->cpu.plan->width[b], n_rows));
+    enum { ALIGN = 64 };
+    const int64_t n = c->cpu.plan->width[b], n_expert = c->cpu.plan->n_expert;
+    int64_t n_pairs = (int64_t)n_rows * c->cpu.plan->n_expert_used;
+    int64_t n_padded = n_pairs + n_expert * CPU_PANEL;
+    if (n_padded > n_pairs * CPU_PANEL) n_padded = n_pairs * CPU_PANEL;
+    size_t columns = cpu_act_bytes(kind, CPU_ACT_COLUMNS, n, n_pairs);
+    size_t panels = cpu_act_bytes(kind, CPU_ACT_PANELS, n, n_padded);
+    return scratch_take(cv, 1, max_size(columns, panels) + (size_t)n_expert * ALIGN);
 }
 
 static void layout_pairs(engine_context *c, scratch_layout *cv, int n_rows) {
@@ -195,9 +183,7 @@ static void layout_rows(engine_context *c, scratch_layout *cv, int n_rows) {
         for (int kind = 0; kind < CPU_ACT_KIND_COUNT; kind++) {
             if (!(c->cpu.plan->slots[SIDE_CPU][slot].kinds & (1u << kind))) continue;
             int64_t n = c->cpu.plan->slots[SIDE_CPU][slot].width;
-            size_t columns = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_COLUMNS, n, n_rows);
-            size_t panels = cpu_act_bytes((cpu_act_kind)kind, CPU_ACT_PANELS, n, n_rows);
-            c->cpu.act[slot][kind] = scratch_take(cv, 1, max_size(columns, panels));
+            c->cpu.act[slot][kind] = scratch_take(cv, 1, act_bytes((cpu_act_kind)kind, n, n_rows));
         }
     }
     layout_pairs(c, cv, n_rows);

@@ -1,37 +1,83 @@
-/* context_session.c: the sessions of a context: memory on the host and on the GPUs. */
-#include "context_gpus.h"
+/* context_session.c: the sessions of a context: memory on the host and on the GPUs. Layers whose
+ * primary device is a GPU have their KV cache and recurrent states there. */
 #include "mem.h"
-#include "recover.h"
 #include "stage.h"
 
-/* Creates a cache on every GPU. If a GPU lacks memory, neurons move from it to the CPU. */
-static pi_status add_to_gpus(engine_context *c, pi_session *s, pi_error *err) {
+/* ---- parts of sessions on GPUs --------------------------------------------------------------- */
+
+/* Also called if the GPU executors could not be created again. */
+void context_gpus_drop_session(const engine_context *c, pi_session *s) {
+    for (int i = 0; i < PLAN_MAX_DEVICES; i++) {
+        if (s->device_kv[i]) c->options.gpu->free(c->options.devices[i], s->device_kv[i]);
+        s->device_kv[i] = NULL;
+    }
+}
+
+static pi_status read_rows(const pi_session *s, const kv_range *r, void *rows, pi_error *err) {
+    gpu_exec *g = context_gpu(s->context, r->layer);
+    return gpu_exec_kv_read(g, s, r->layer, r->part, r->first, r->n, rows, err);
+}
+
+static pi_status write_rows(pi_session *s, const kv_range *r, const void *rows, pi_error *err) {
+    gpu_exec *g = context_gpu(s->context, r->layer);
+    return gpu_exec_kv_write(g, s, r->layer, r->part, r->first, r->n, rows, err);
+}
+
+static pi_status copy_rows(pi_session *to, const pi_session *from, int64_t n, pi_error *err) {
+    const engine_context *c = to->context;
+    pi_status status = PI_OK;
+    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++)
+        if (c->gpu.gpus[i]) status = gpu_exec_kv_copy(c->gpu.gpus[i], to, from, n, err);
+    return status;
+}
+
+static pi_status read_state(const pi_session *s, const float *floats, pi_error *err) {
+    const engine_context *c = s->context;
+    pi_status status = PI_OK;
+    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++)
+        if (c->gpu.gpus[i]) status = gpu_exec_state_read(c->gpu.gpus[i], s, floats, err);
+    return status;
+}
+
+static pi_status write_state(const pi_session *s, const float *floats, pi_error *err) {
+    const engine_context *c = s->context;
+    pi_status status = PI_OK;
+    for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++)
+        if (c->gpu.gpus[i]) status = gpu_exec_state_write(c->gpu.gpus[i], s, floats, err);
+    return status;
+}
+
+const session_gpus context_session_gpus = {.read = read_rows,
+                                           .write = write_rows,
+                                           .copy = copy_rows,
+                                           .read_state = read_state,
+                                           .write_state = write_state};
+
+/* Creates the session's part on every GPU. If a GPU lacks memory, neurons move from it to the CPU;
+ * if that is not enough, the context falls back to the CPU. */
+static pi_status add_gpu_parts(engine_context *c, pi_session *s, pi_error *err) {
+    size_t n_bytes = (size_t)s->kv.n_ctx * sizeof *s->tokens;
+    s->tokens = mem_alloc(n_bytes);
+    if (!s->tokens) return error_nomem(err, n_bytes, "session");
     pi_status status = PI_OK;
     for (int i = 0; i < c->gpu.n_gpus && status == PI_OK; i++) {
         if (!c->gpu.gpus[i]) continue;
         status = gpu_exec_kv_create(c->gpu.gpus[i], s->kv.n_ctx, &s->device_kv[i], err);
         if (status != PI_ERR_NOMEM) continue;
         uint64_t need = gpu_exec_kv_bytes(c->gpu.gpus[i], s->kv.n_ctx);
-        status = context_shrink_gpu(c, i, need, err);
+        status = context_make_gpu_room(c, i, need, err);
         if (status == PI_OK)
             status = gpu_exec_kv_create(c->gpu.gpus[i], s->kv.n_ctx, &s->device_kv[i], err);
     }
-    return status;
-}
-
-/* If the GPUs lack memory, the context falls back to the CPU. */
-static pi_status add_gpu_parts(engine_context *c, pi_session *s, pi_error *err) {
-    size_t n_bytes = (size_t)s->kv.n_ctx * sizeof *s->tokens;
-    s->tokens = mem_alloc(n_bytes);
-    if (!s->tokens) return error_nomem(err, n_bytes, "session");
-    pi_status status = add_to_gpus(c, s, err);
     if (status == PI_OK) return PI_OK;
     pi_error why = {.status = PI_OK};
     if (err) why = *err;
     context_gpus_drop_session(c, s);
-    status = context_leave_gpu(c, &why, err);
+    status = context_fall_back(c, &why, err);
     return status == PI_OK ? session_renew(s, err) : status;
 }
+
+/* ---- creating and destroying ----------------------------------------------------------------- */
 
 static void free_session(pi_session *s) {
     session_free(s);

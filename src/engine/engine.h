@@ -23,10 +23,10 @@
 #include "step_count.h"
 #include "trace.h"
 
-/* The layers of each machine of a cluster; the one of rank 0 has the first ones. */
+/* The layers of each machine (rank) of a cluster, in order: rank 0 has the first layers. */
 typedef struct engine_stages {
     cluster *cluster;
-    int end[CLUSTER_MAX_RANKS]; /* of the layers of each rank; the last one is n_layer */
+    int end[CLUSTER_MAX_RANKS]; /* after the last layer of each rank */
 } engine_stages;
 
 /* What a rank did since its context was created. */
@@ -39,7 +39,7 @@ typedef struct engine_options {
     int n_threads, n_threads_batch; /* 0: physical cores; 0: as n_threads */
     bool pin_threads;               /* pool_pin */
     int n_batch;                    /* tokens per ubatch, 1..PI_MAX_BATCH */
-    int n_logits;                   /* rows of logits; 0: n_batch within ENGINE_LOGITS_BYTES */
+    int n_logits; /* rows of logits per call; 0: n_batch, or what ENGINE_LOGITS_BYTES hold */
     cpu_tier tier;
     quant_type type_k, type_v;
     plan_options plan; /* mode of the FFN layers, placement */
@@ -54,7 +54,8 @@ typedef struct engine_options {
     /* With plan.splits: the GPUs, by their numbers in the splits. They must outlive the context. */
     const gpu_backend *gpu;
     gpu_device *devices[PLAN_MAX_DEVICES];
-    /* 1 + the device's index, by which gpu_known.h keeps the self-test; 0: it is run again. */
+    /* 1 + the device's index: a self-test of it runs once per process (gpu_known.h). 0: it runs for
+     * every context. */
     int numbers[PLAN_MAX_DEVICES];
     /* Bit j of peers[i]: device i reaches device j (gpu_backend.reaches). If it does, messages from
      * stage i to stage j use memory of the receiver, otherwise host memory. */
@@ -89,8 +90,8 @@ pi_status engine_session_create(engine_context *c, int64_t n_ctx, pi_session **o
 void engine_session_destroy(pi_session *s); /* accepts NULL */
 
 /* Why a context with a GPU fell back to the CPU; NULL: it did not, or never had a GPU. When a
- * device fails, sessions and results stay valid: the CPU evaluates the tokens of all sessions again
- * and takes over. */
+ * device fails, the CPU evaluates the tokens of all sessions again and runs all layers from then
+ * on; sessions and results stay valid. */
 const char *engine_gpu_loss(const engine_context *c);
 
 /* Bytes of the context on a GPU after neurons moved to the CPU to free memory for a session's
@@ -134,11 +135,12 @@ pi_status engine_run_layer(engine_context *c, pi_session *s, int layer, const in
  * the order of the file. Layers whose primary is the GPU count only while activity is watched or
  * experts are adapted. NULL: the layer has no experts. */
 const uint64_t *engine_expert_uses(const engine_context *c, int layer);
-/* The pairs of tokens and experts of the layer that the observer is shown, sorted by expert. */
+/* For the observer: the pairs of a token and one of its experts in the present layer, sorted by
+ * expert. */
 typedef struct engine_pairs {
     int n_tokens;         /* of the ubatch */
     const int32_t *first; /* [n_expert + 1] first pair of each expert */
-    const int32_t *token; /* [first[n_expert]] of each pair, ascending per expert */
+    const int32_t *token; /* [first[n_expert]] token of each pair, ascending for each expert */
 } engine_pairs;
 engine_pairs engine_expert_pairs(const engine_context *c);
 /* As pi_context_watch, pi_context_watched, pi_context_get_activity. */

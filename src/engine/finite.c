@@ -4,13 +4,11 @@
  * enough: norms, which compute the sum of squares of the stream anyway, report a sum that is not
  * finite, and the logits are checked. The first such norm of a ubatch leads to the step that wrote
  * the stream before it. A logit of -infinity is legal: models forbid a token by it. */
-#include "finite.h"
-
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 
-#include "context_gpus.h"
+#include "context.h"
 
 /* A place in a model, numbered by depth: smaller numbers are computed earlier. */
 enum {
@@ -28,15 +26,6 @@ static const plan_step *step_at(const plan *p, plan_side side, int index) {
 
 static int place_in(const plan_step *s, int part) {
     return PLACE_LAYERS + s->layer * PLACES_PER_LAYER + part;
-}
-
-/* The block that OP_ADD adds: attention and FFN together, or the block of the previous step's
- * product. */
-static int block_added(const plan_step *s) {
-    if (s->in == BUF_ATTN_OUT) return PLACE_LAYER;
-    bool attention = s[-1].op == OP_MATMUL &&
-                     tensor_role_part(s[-1].matrix[0].role) == PART_ATTENTION;
-    return attention ? PLACE_ATTENTION : PLACE_FFN;
 }
 
 /* The step that sends the message that step `s` of a side receives; *side becomes the sender's
@@ -66,7 +55,12 @@ static int writer_of(const plan *p, plan_side side, int index) {
     while (--index >= end) {
         const plan_step *s = step_at(p, side, index);
         if (s->op == OP_EMBED) break;
-        if (s->op == OP_ADD && s->out != BUF_SHARED) return place_in(s, block_added(s));
+        if (s->op == OP_ADD && s->out != BUF_SHARED) {
+            if (s->in == BUF_ATTN_OUT) return place_in(s, PLACE_LAYER);
+            bool attention = s[-1].op == OP_MATMUL && /* the product that is added */
+                             tensor_role_part(s[-1].matrix[0].role) == PART_ATTENTION;
+            return place_in(s, attention ? PLACE_ATTENTION : PLACE_FFN);
+        }
         if (s->op == OP_EXPERTS_SUM && s->add_to_x) return place_in(s, PLACE_FFN);
         if (s->op == OP_FFN_DOWN && s->add_to_x) return place_in(s, PLACE_FFN);
         if (s->op == OP_MATMUL && s->add_to_x)
@@ -80,15 +74,6 @@ static int writer_of(const plan *p, plan_side side, int index) {
     return PLACE_EMBEDDING;
 }
 
-static bool logits_are_finite(const engine_context *c) {
-    int64_t n = (int64_t)c->cpu.ubatch.n_out * c->cpu.model->hp.n_vocab;
-    const float *logits = c->cpu.ubatch.logits +
-                          (int64_t)c->cpu.ubatch.first_logits_row * c->cpu.model->hp.n_vocab;
-    int bad = 0; /* no early exit: compilers vectorize the loop */
-    for (int64_t i = 0; i < n; i++) bad |= !(logits[i] < INFINITY);
-    return !bad;
-}
-
 pi_status context_check_finite(const engine_context *c, pi_error *err) {
     const plan *p = c->cpu.plan;
     int place = INT_MAX;
@@ -99,7 +84,13 @@ pi_status context_check_finite(const engine_context *c, pi_error *err) {
         int there = gpu_step >= 0 ? writer_of(p, SIDE_GPU, gpu_step) : INT_MAX;
         if (there < place) place = there;
     }
-    if (place == INT_MAX && logits_are_finite(c)) return PI_OK;
+    if (place == INT_MAX) {
+        const int64_t n_vocab = c->cpu.model->hp.n_vocab, n = c->cpu.ubatch.n_out * n_vocab;
+        const float *logits = c->cpu.ubatch.logits + c->cpu.ubatch.first_logits_row * n_vocab;
+        int bad = 0; /* no early exit: compilers vectorize the loop */
+        for (int64_t i = 0; i < n; i++) bad |= !(logits[i] < INFINITY);
+        if (!bad) return PI_OK;
+    }
     static const char *const parts[] = {"attention of ", "feed-forward network of ", ""};
     int part = (place - PLACE_LAYERS) % PLACES_PER_LAYER;
     int layer = (place - PLACE_LAYERS) / PLACES_PER_LAYER;

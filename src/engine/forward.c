@@ -1,18 +1,14 @@
-/* forward.c: the forward pass: a loop over the plan's steps, run by all threads, for each ubatch of
- * at most n_batch tokens. The ubatch's form (plan.h) selects the kernel of a step; the functions
- * are in cpu_exec.h, in the order in which a layer needs them. The GPU runs its own steps at the
- * same time (gpu_exec.h). Sessions only grow when every ubatch has succeeded. */
+/* forward.c: the forward pass, from the bottom up: a step, the loop over the plan's steps, a
+ * ubatch, all ubatches of a call, the call (engine_forward).
+ *
+ * All threads run the loop over steps. The ubatch's form (plan.h) selects the kernel of a step; the
+ * functions are in cpu_exec.h, in the order in which a layer needs them. The GPUs run their steps
+ * at the same time (gpu_exec.h). Sessions grow only when every ubatch has succeeded. */
 #include <assert.h>
 #include <limits.h>
 #include <string.h>
 
 #include "clock.h"
-#include "context_gpus.h"
-#include "context_trace.h"
-#include "counters.h"
-#include "finite.h"
-#include "recover.h"
-#include "request.h"
 #include "stage.h"
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -45,18 +41,29 @@ static uint64_t bytes_read(const engine_context *c, int ith) {
     return b->ffn + b->predictor + b->head;
 }
 
-/* CPU share of a GPU layer whose chosen experts are all on the GPU. */
-static bool is_idle(const engine_context *c, const plan_step *s) {
-    return s->layer == c->cpu.idle_layer && c->cpu.plan->splits[s->layer].primary == SIDE_GPU;
+/* Whether the step belongs to a prefetch of a layer that prefetches nothing in this ubatch. */
+static inline bool prefetches_nothing(const engine_context *c, const plan_step *s) {
+    return s->early && !paging_prefetches(c->cpu.paging, s->layer);
 }
 
-/* Runs a step; records its time and the bytes that it read. */
-static void run_traced(engine_context *c, int index, plan_kernel kernel, int ith) {
+/* Runs a step on one thread. While a trace is recorded, it also gets the time of the step, and the
+ * bytes that the thread read. */
+static inline void run_step(engine_context *c, int index, int ith) {
     const plan_step *s = &c->cpu.plan->steps[index];
+    plan_kernel kernel = kernel_of(c, index);
+    /* CPU share of a GPU layer whose chosen experts are all on the GPU */
+    bool idle = s->layer == c->cpu.idle_layer && c->cpu.plan->splits[s->layer].primary == SIDE_GPU;
+    if (kernel == KERNEL_SKIP || idle || prefetches_nothing(c, s)) return;
     engine_trace *t = c->cpu.trace;
-    trace_event e = {.step = index, .start = clock_seconds(), .bytes = bytes_read(c, ith)};
+    if (t && !t->on) t = NULL;
+    trace_event e = {.step = index};
+    if (t) {
+        e.start = clock_seconds();
+        e.bytes = bytes_read(c, ith);
+    }
     if (c->cpu.paging) paging_wait(c->cpu.paging, index);
     call_kernel(&c->cpu, s, kernel, ith);
+    if (!t) return;
     e.end = clock_seconds();
     e.bytes = trace_counts_reads(s) ? bytes_read(c, ith) - e.bytes : s->weight_bytes;
     if (s->op == OP_RECEIVE) {
@@ -65,23 +72,6 @@ static void run_traced(engine_context *c, int index, plan_kernel kernel, int ith
         trace_put(t, ith, &wait);
     }
     trace_put(t, ith, &e);
-}
-
-/* A layer that prefetches nothing in this ubatch. */
-static inline bool is_needless(const engine_context *c, const plan_step *s) {
-    return s->early && !paging_prefetches(c->cpu.paging, s->layer);
-}
-
-static inline void run_step(engine_context *c, int index, int ith) {
-    const plan_step *s = &c->cpu.plan->steps[index];
-    plan_kernel kernel = kernel_of(c, index);
-    if (kernel == KERNEL_SKIP || is_idle(c, s) || is_needless(c, s)) return;
-    if (c->cpu.trace && c->cpu.trace->on) {
-        run_traced(c, index, kernel, ith);
-        return;
-    }
-    if (c->cpu.paging) paging_wait(c->cpu.paging, index);
-    call_kernel(&c->cpu, s, kernel, ith);
 }
 
 void engine_observe(engine_context *c, engine_observer observer, void *user) {
@@ -145,7 +135,7 @@ static void run_steps(void *arg, int ith, int nth) {
         step_range alone = {.c = c, .first = i + 1, .end = i + 1, .ith = ith};
         const plan_step *next = &c->cpu.plan->steps[alone.end];
         while (alone.end < end &&
-               (next->alone[cpu_exec_form(&c->cpu, next)] || is_needless(c, next))) {
+               (next->alone[cpu_exec_form(&c->cpu, next)] || prefetches_nothing(c, next))) {
             alone.end++; /* no barrier for a step that does nothing */
             next++;
         }
@@ -155,43 +145,37 @@ static void run_steps(void *arg, int ith, int nth) {
     }
 }
 
-/* A decode ubatch may run in either form if weights are in memory and no other machine computes a
- * part of it. */
-static void choose_form(engine_context *c) {
+/* ---- a ubatch -------------------------------------------------------------------------------- */
+
+void forward_begin(engine_context *c, int first_step, int end_step) {
     engine_ubatch *u = &c->cpu.ubatch;
     u->form = plan_form_of(c->cpu.plan, SIDE_CPU, u->n_tokens);
     u->head_form = plan_form_of(c->cpu.plan, SIDE_CPU, u->n_out);
-    u->pace = NULL;
-    if (!c->options.timed_forms || c->options.plan.few_only || !c->cpu.plan->is_sparse ||
-        c->stage || c->gpu.n_gpus > 0 || c->cpu.paging || c->cpu.activity || u->form != FORM_FEW ||
-        u->n_items < 2)
-        return;
-    u->pace = &c->paces[u->n_tokens];
-    u->form = form_pace_next(u->pace);
-    if (u->form == FORM_MANY && u->head_form == FORM_FEW) u->head_form = FORM_MANY;
-}
-
-void forward_begin(engine_context *c, int first_step, int end_step) {
-    choose_form(c);
+    /* A decode ubatch of several sessions may run in either form if all weights are in memory and
+     * the CPU of this machine computes all of it; the faster form is measured. */
+    bool timed = c->options.timed_forms && !c->options.plan.few_only && c->cpu.plan->is_sparse &&
+                 !c->stage && c->gpu.n_gpus == 0 && !c->cpu.paging && !c->cpu.activity &&
+                 u->form == FORM_FEW && u->n_items > 1;
+    u->pace = timed ? &c->paces[u->n_tokens] : NULL;
+    if (timed) u->form = form_pace_next(u->pace);
+    if (u->form == FORM_MANY && timed && u->head_form == FORM_FEW) u->head_form = FORM_MANY;
+    u->nth = u->form == FORM_ONE ? c->n_threads : c->n_threads_batch;
+    u->first_step = first_step;
+    u->end_step = end_step;
     key_bounds_begin(&c->cpu);
     c->cpu.idle_layer = CPU_EXEC_NO_LAYER;
     c->cpu.neurons = context_gpus_have_few(c) ? c->moves : NULL;
-    c->cpu.ubatch.first_step = first_step;
-    c->cpu.ubatch.end_step = end_step;
-    c->cpu.ubatch.nth = c->cpu.ubatch.form == FORM_ONE ? c->n_threads : c->n_threads_batch;
     /* The CPU waits for the GPU as long as the GPU's kernels run; in prefill that is long enough to
      * sleep. */
-    pool_stay_awake(c->cpu.pool, c->gpu.n_gpus > 0 && c->cpu.ubatch.form != FORM_MANY);
+    pool_stay_awake(c->cpu.pool, c->gpu.n_gpus > 0 && u->form != FORM_MANY);
     if (c->cpu.plan->ngrams.conv.n_taps > 0) cpu_exec_find_ngrams(&c->cpu);
     if (c->cpu.paging)
-        paging_begin(c->cpu.paging, c->cpu.ubatch.form == FORM_MANY, c->cpu.ubatch.tokens,
-                     c->cpu.ubatch.ngrams, c->cpu.ubatch.n_tokens, context_place_rows(c));
+        paging_begin(c->cpu.paging, u->form == FORM_MANY, u->tokens, u->ngrams, u->n_tokens,
+                     context_place_rows(c));
     atomic_store(&c->stop, false);
     atomic_store(&c->cpu.gpu_lost, false);
     atomic_store(&c->cpu.bad_step, INT_MAX);
 }
-
-/* ---- ubatches -------------------------------------------------------------------------------- */
 
 void forward_run(engine_context *c) {
     pool_run(c->cpu.pool, c->cpu.ubatch.nth, run_steps, c);
@@ -223,9 +207,7 @@ void forward_count(engine_context *c) {
     if (c->moves) context_gpus_move_neurons(c);
 }
 
-/* Evaluates checked inputs from their sessions' lengths on. */
-static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_inputs,
-                              pi_error *err) {
+pi_status forward_ubatches(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     request_cursor at = {0};
     c->cpu.ubatch.first_logits_row = c->cpu.ubatch.first_hidden_row = 0;
     c->cpu.n_received = 0;
@@ -257,29 +239,6 @@ static pi_status run_ubatches(engine_context *c, const pi_input *inputs, int n_i
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-/* The GPU's waits for the CPU time out when the program was suspended, or while weights are first
- * read from a slow disk. Each retry then gets further, so many are allowed; if the GPU has crashed,
- * no retry gets further. */
-enum { GPU_TRIES = 16, GPU_STANDSTILLS = 2 };
-
-static bool is_gpu_failure(const engine_context *c, pi_status status) {
-    return c->gpu.n_gpus > 0 && !c->stage && status != PI_OK && status != PI_ERR_CANCELLED &&
-           status != PI_ERR_RANGE && status != PI_ERR_IO;
-}
-
-typedef struct gpu_tries {
-    int n, standstills;
-    int64_t furthest; /* maximum number of messages received before a try failed */
-} gpu_tries;
-
-/* Whether to retry after a GPU failure. */
-static bool may_try_again(const engine_context *c, gpu_tries *t) {
-    if (t->n++ == GPU_TRIES || !gpu_sides_are_alive(&c->gpu)) return false;
-    t->standstills = c->cpu.n_received > t->furthest ? 0 : t->standstills + 1;
-    if (t->standstills == 0) t->furthest = c->cpu.n_received;
-    return t->standstills < GPU_STANDSTILLS;
-}
-
 void forward_grow(const pi_input *in) {
     pi_session *s = in->session;
     if (s->tokens && s->tokens != in->tokens) /* else recover.c evaluates again */
@@ -289,14 +248,12 @@ void forward_grow(const pi_input *in) {
     recurrent_end(&s->state, s->length);
 }
 
-pi_status forward_apart(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
-    pi_status status = request_check(c, inputs, n_inputs, err);
-    return status == PI_OK ? run_ubatches(c, inputs, n_inputs, err) : status;
-}
+/* A GPU's waits for the CPU time out when the program was suspended, or while weights are first
+ * read from a slow disk. Each retry then receives more of the GPU's messages than the tries before
+ * it, so many retries are allowed; if the GPU has crashed, no retry receives more. */
+enum { GPU_TRIES = 16, GPU_STANDSTILLS = 2 };
 
 pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
-    pi_error why;
-    gpu_tries tries = {.furthest = -1};
     c->n_logits_rows = c->n_hidden_rows = 0;
     if (!c->cpu.plan) return context_unusable(c, err);
     pi_status status = context_check_process(c, "forward", err);
@@ -308,11 +265,19 @@ pi_status engine_forward(engine_context *c, const pi_input *inputs, int n_inputs
         status = stage_begin(c, inputs, n_inputs, err);
         return status == PI_OK ? engine_forward_end(c, err) : status;
     }
-    for (;;) {
-        status = run_ubatches(c, inputs, n_inputs, &why);
-        if (!is_gpu_failure(c, status)) break;
-        if (may_try_again(c, &tries)) continue;
-        status = context_leave_gpu(c, &why, err);
+    pi_error why;
+    int standstills = 0; /* tries that received no more than an earlier one */
+    int64_t most_received = -1;
+    for (int tries = 1;; tries++) {
+        status = forward_ubatches(c, inputs, n_inputs, &why);
+        bool gpu_failed = c->gpu.n_gpus > 0 && status != PI_OK && status != PI_ERR_CANCELLED &&
+                          status != PI_ERR_RANGE && status != PI_ERR_IO;
+        if (!gpu_failed) break;
+        standstills = c->cpu.n_received > most_received ? 0 : standstills + 1;
+        if (standstills == 0) most_received = c->cpu.n_received;
+        if (tries <= GPU_TRIES && gpu_sides_are_alive(&c->gpu) && standstills < GPU_STANDSTILLS)
+            continue;
+        status = context_fall_back(c, &why, err);
         if (status != PI_OK) return status;
     }
     if (status != PI_OK) {
@@ -356,8 +321,10 @@ pi_status engine_forward_end(engine_context *c, pi_error *err) {
 
 /* ---- one layer ------------------------------------------------------------------------------- */
 
-static pi_status check_layer(const engine_context *c, const pi_session *s, int layer, int n_tokens,
-                             int64_t pos, pi_error *err) {
+pi_status engine_run_layer(engine_context *c, pi_session *s, int layer, const int32_t *tokens,
+                           float *x, int n_tokens, int64_t pos, pi_error *err) {
+    const plan *p = c->cpu.plan;
+    engine_ubatch *u = &c->cpu.ubatch;
     pi_status status = context_check_process(c, "layer", err);
     if (status != PI_OK) return status;
     bool begins = s->state.n_floats == 0 || s->length == 0; /* its recurrent state is written */
@@ -365,57 +332,49 @@ static pi_status check_layer(const engine_context *c, const pi_session *s, int l
                 s->context == c && !c->stage && layer >= -1 && layer < c->cpu.model->hp.n_layer &&
                 n_tokens >= 1 && n_tokens <= c->n_batch && pos >= 0 &&
                 pos <= s->kv.n_ctx - n_tokens;
-    if (fits) return PI_OK;
-    return error_set(err, PI_ERR_ARG,
-                     "bad request: layer %d: %d tokens at position %lld do not fit the session or "
-                     "the batch",
-                     layer, n_tokens, (long long)pos);
-}
-
-/* Runs the steps before layer `first`, which compute vectors that later layers read, without the
- * observer. */
-static void run_before(engine_context *c, int first) {
-    engine_observer observer = c->observer;
-    int end = 0;
-    while (c->cpu.plan->steps[end].layer < first) end++;
-    c->observer = NULL;
-    forward_begin(c, 0, end);
-    forward_run(c);
-    c->observer = observer;
-}
-
-pi_status engine_run_layer(engine_context *c, pi_session *s, int layer, const int32_t *tokens,
-                           float *x, int n_tokens, int64_t pos, pi_error *err) {
-    pi_status status = check_layer(c, s, layer, n_tokens, pos, err);
-    pi_input in = {.session = s, .tokens = tokens, .n_tokens = n_tokens};
+    if (!fits)
+        return error_set(err, PI_ERR_ARG,
+                         "bad request: layer %d: %d tokens at position %lld do not fit the session "
+                         "or the batch",
+                         layer, n_tokens, (long long)pos);
+    /* Vectors that steps before the layer compute: the first layer's values, the embeddings. */
     bool values = layer > 0 && model_keeps_values(c->cpu.model);
     bool embeds = layer < 0 || values || model_keeps_embedding(c->cpu.model);
-    if (status == PI_OK && embeds) status = request_check_tokens(c, &in, err);
+    const pi_input in = {.session = s, .tokens = tokens, .n_tokens = n_tokens};
+    if (embeds) status = request_check_tokens(c, &in, err);
     if (status != PI_OK) return status;
-    int first = 0, end = c->cpu.plan->n_steps;
-    while (c->cpu.plan->steps[first].layer != layer) first++;
-    for (int i = first; i < end; i++)
-        if (c->cpu.plan->steps[i].layer != layer) end = i;
 
-    size_t n_bytes = (size_t)n_tokens * (size_t)c->cpu.model->hp.n_embd * sizeof *x;
-    c->cpu.ubatch.n_tokens = n_tokens;
-    c->cpu.ubatch.n_items = 1;
-    c->cpu.ubatch.n_out = c->cpu.ubatch.n_hidden = 0;
-    memset(c->cpu.ubatch.streaming, 0, sizeof c->cpu.ubatch.streaming);
+    u->n_tokens = n_tokens;
+    u->n_items = 1;
+    u->n_out = u->n_hidden = 0;
+    memset(u->streaming, 0, sizeof u->streaming);
     float *state = recurrent_floats(&s->state, 0);
-    c->cpu.ubatch.items[0] = (ubatch_item){.session = s,
-                                           .n_tokens = n_tokens,
-                                           .pos = pos,
-                                           .state_from = pos > 0 ? state : NULL,
-                                           .state_to = state};
+    u->items[0] = (ubatch_item){.session = s,
+                                .n_tokens = n_tokens,
+                                .pos = pos,
+                                .state_from = pos > 0 ? state : NULL,
+                                .state_to = state};
     for (int i = 0; i < n_tokens; i++) {
-        c->cpu.ubatch.tokens[i] = embeds ? tokens[i] : 0;
-        c->cpu.ubatch.positions[i] = pos + i;
-        c->cpu.ubatch.item_of_row[i] = &c->cpu.ubatch.items[0];
+        u->tokens[i] = embeds ? tokens[i] : 0;
+        u->positions[i] = pos + i;
+        u->item_of_row[i] = &u->items[0];
         cpu_exec_fill_angles(&c->cpu, i);
     }
-    if (layer >= 0 && embeds) run_before(c, values ? 1 : 0);
+    if (layer >= 0 && embeds) { /* not for the observer */
+        engine_observer observer = c->observer;
+        int end = 0;
+        while (p->steps[end].layer < (values ? 1 : 0)) end++;
+        c->observer = NULL;
+        forward_begin(c, 0, end);
+        forward_run(c);
+        c->observer = observer;
+    }
+    size_t n_bytes = (size_t)n_tokens * (size_t)c->cpu.model->hp.n_embd * sizeof *x;
     if (layer >= 0) memcpy(c->cpu.buf[BUF_X], x, n_bytes);
+    int first = 0;
+    while (p->steps[first].layer != layer) first++;
+    int end = first + 1;
+    while (end < p->n_steps && p->steps[end].layer == layer) end++;
     forward_begin(c, first, end);
     forward_run(c);
     if (atomic_exchange(&c->cancelled, false))

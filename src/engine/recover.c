@@ -4,11 +4,9 @@
  * If a GPU is lost, or has no neurons to move, its part of every cache is lost. The weights are
  * still in the file, and sessions store their tokens, so the context creates a plan for the CPU
  * alone and evaluates the tokens of every session again. */
-#include "recover.h"
-
 #include <stdio.h>
 
-#include "context_gpus.h"
+#include "context.h"
 #include "log.h"
 #include "mem.h"
 
@@ -61,13 +59,7 @@ static bool find_room(const engine_context *c, int device, uint64_t need, uint64
     return *room > 0;
 }
 
-static pi_status rebuild(engine_context *c, pi_error *err) {
-    context_gpus_destroy(c);
-    pi_status status = context_build(c, err);
-    return status == PI_OK ? context_gpus_create(c, err) : status;
-}
-
-pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_error *err) {
+pi_status context_make_gpu_room(engine_context *c, int device, uint64_t need, pi_error *err) {
     uint64_t room;
     gpu_exec_bytes bytes;
     size_t n = (size_t)c->cpu.model->hp.n_layer;
@@ -84,7 +76,9 @@ pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_er
         engine_trace_stop(c);
         c->options.plan.splits = splits;
         c->options.plan.head = c->cpu.plan->head;
-        status = rebuild(c, err);
+        context_gpus_destroy(c);
+        status = context_build(c, err);
+        if (status == PI_OK) status = context_gpus_create(c, err);
         if (status == PI_OK) c->gpu_kept[device] = bytes;
         c->options.plan.splits = NULL; /* the plan has a copy */
     }
@@ -94,35 +88,10 @@ pi_status context_shrink_gpu(engine_context *c, int device, uint64_t need, pi_er
 
 /* ---- the CPU alone --------------------------------------------------------------------------- */
 
-/* Gives every session an empty cache for all layers; returns the first error. */
-static pi_status empty_sessions(engine_context *c, pi_error *err) {
-    pi_status status = PI_OK;
-    for (pi_session *s = c->sessions; s; s = s->next) {
-        pi_status made = session_renew(s, status == PI_OK ? err : NULL);
-        if (status == PI_OK) status = made;
-    }
-    return status;
-}
-
-static pi_status feed_again(pi_session *s, pi_error *err) {
-    const pi_input in = {.session = s,
-                         .tokens = s->tokens,
-                         .n_tokens = (int32_t)s->length,
-                         .logits = PI_LOGITS_NONE};
-    if (s->length == 0) return PI_OK;
-    s->length = 0;
-    return engine_forward(s->context, &in, 1, err);
-}
-
-/* The tokens of a session cannot be evaluated again on one of several machines. */
-static bool may_leave_gpu(const engine_context *c) {
+pi_status context_fall_back(engine_context *c, const pi_error *why, pi_error *err) {
+    /* On one of several machines the tokens of a session cannot be evaluated again. */
     for (const pi_session *s = c->sessions; s && c->stage; s = s->next)
-        if (s->length > 0) return false;
-    return true;
-}
-
-pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *err) {
-    if (!may_leave_gpu(c)) return error_set(err, PI_ERR_DEVICE, "%s", why->message);
+        if (s->length > 0) return error_set(err, PI_ERR_DEVICE, "%s", why->message);
     snprintf(c->gpu_loss, sizeof c->gpu_loss, "%s", why->message);
     log_line(LOG_LEVEL_WARN, "falling back to the CPU: %s", c->gpu_loss);
     engine_trace_stop(c);
@@ -130,12 +99,24 @@ pi_status context_leave_gpu(engine_context *c, const pi_error *why, pi_error *er
     context_gpus_destroy(c);
     c->options.plan.splits = NULL;
     pi_status status = context_build(c, err);
-    if (status == PI_OK) status = empty_sessions(c, err);
-    for (pi_session *s = c->sessions; s; s = s->next) {
-        if (status == PI_OK) status = feed_again(s, err);
-        if (status != PI_OK) s->length = 0;
+    const bool built = status == PI_OK;
+    /* Every session gets an empty cache for all layers, also after an error of another one. */
+    for (pi_session *s = c->sessions; s && built; s = s->next) {
+        pi_status made = session_renew(s, status == PI_OK ? err : NULL);
+        if (status == PI_OK) status = made;
     }
-    if (status != PI_OK) context_drop_plan(c);
+    for (pi_session *s = c->sessions; s; s = s->next) {
+        const pi_input in = {.session = s,
+                             .tokens = s->tokens,
+                             .n_tokens = (int32_t)s->length,
+                             .logits = PI_LOGITS_NONE};
+        s->length = 0;
+        if (status == PI_OK && in.n_tokens > 0) status = engine_forward(c, &in, 1, err);
+    }
+    if (status != PI_OK) { /* context_unusable */
+        plan_free(c->cpu.plan);
+        c->host.plan = c->cpu.plan = NULL;
+    }
     return status;
 }
 

@@ -9,11 +9,10 @@
  * block scores; if the model or attn_blocks needs either, the session's next token goes into the
  * next ubatch. With a GPU, whose kernels of one token and of few differ, every token gets a
  * separate ubatch. */
-#include "request.h"
-
 #include <limits.h>
-
 #include <string.h>
+
+#include "context.h"
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
@@ -161,7 +160,7 @@ static void add_rows(engine_context *c, const pi_input *in, int done, int n) {
 }
 
 /* Maximum tokens of a ubatch. */
-int request_room(const engine_context *c) {
+int request_max_tokens(const engine_context *c) {
     if (!c->options.plan.few_only) return c->n_batch;
     if (c->gpu.n_gpus > 0) return 1;
     return c->n_batch < PLAN_FFN_MAX_COLS ? c->n_batch : PLAN_FFN_MAX_COLS;
@@ -173,7 +172,7 @@ bool request_next_ubatch(engine_context *c, const pi_input *inputs, int n_inputs
         0;
     memset(c->cpu.ubatch.streaming, 0, sizeof c->cpu.ubatch.streaming);
     const bool few_only = c->options.plan.few_only;
-    const int most = request_room(c);
+    const int most = request_max_tokens(c);
     while (at->index < n_inputs && c->cpu.ubatch.n_tokens < most) {
         const pi_input *in = &inputs[at->index];
         int room = few_only ? 1 : most - c->cpu.ubatch.n_tokens;

@@ -1,26 +1,15 @@
-/* stage.c: the forward pass of a rank: ubatches come in, go through its layers, and go out. */
+/* stage.c: the forward pass on one rank: it receives the residual stream of each ubatch, runs its
+ * layers, and sends the stream on. */
 #include "stage.h"
 
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 #include "clock.h"
-#include "context_gpus.h"
-#include "context_trace.h"
-#include "finite.h"
 #include "mem.h"
-#include "request.h"
 
-/* ---- what travels ---------------------------------------------------------------------------- */
-
-/* Parts of a message to the rank whose layers begin with `first`. */
-typedef struct stage_parts {
-    int first;
-    int64_t residual;      /* floats per token */
-    int64_t embd_at, embd; /* floats of BUF_LAYER_EMBD per token */
-    bool lists;            /* selected positions of compressed attention */
-} stage_parts;
+/* ---- the contents of messages
+ * ---------------------------------------------------------------------------- */
 
 /* Whether layers from `first` on use the positions that an earlier layer selected. */
 static bool continues_selection(const model *m, int first) {
@@ -29,18 +18,7 @@ static bool continues_selection(const model *m, int first) {
     return false;
 }
 
-static stage_parts parts_to(const plan *p, int first) {
-    const model_hparams *hp = &p->model->hp;
-    stage_parts parts = {.first = first, .residual = plan_residual_width(p->model)};
-    parts.lists = continues_selection(p->model, first);
-    if (!model_keeps_embedding(p->model) && !model_keeps_values(p->model)) return parts;
-    parts.embd_at = hp->n_embd_layer > 0 ? (int64_t)first * hp->n_embd_layer : 0;
-    parts.embd = hp->n_embd_layer > 0 ? (int64_t)(hp->n_layer - first) * hp->n_embd_layer
-                                      : hp->n_embd;
-    return parts;
-}
-
-/* Bytes that are copied in or out, or only counted. */
+/* Bytes that are copied to or from a message, or only counted. */
 typedef struct stage_cursor {
     uint8_t *at; /* NULL: counts */
     size_t n;
@@ -54,42 +32,42 @@ static void move_bytes(stage_cursor *k, void *memory, size_t n) {
 }
 
 static void move_rows(stage_cursor *k, const engine_context *c, plan_buffer b, int64_t at,
-                      int64_t n, int n_rows) {
-    for (int row = 0; row < n_rows && n > 0; row++)
+                      int64_t n) {
+    for (int row = 0; row < c->cpu.ubatch.n_tokens && n > 0; row++)
         move_bytes(k, cpu_exec_row(&c->cpu, b, row) + at, (size_t)n * sizeof(float));
 }
 
-/* The cache of an earlier layer at the tokens of the ubatch. */
-static void move_cache(stage_cursor *k, const engine_context *c, int layer) {
-    for (int i = 0; i < c->cpu.ubatch.n_items; i++) {
-        const ubatch_item *item = &c->cpu.ubatch.items[i];
-        const kv_cache *kv = &item->session->kv;
-        const kv_layer *l = &kv->layers[layer];
-        for (int32_t j = 0; j < kv_layer_pieces(l); j++) {
-            const kv_piece piece = kv_layer_piece(l, j);
-            move_bytes(k, kv_cache_row(kv, layer, piece.part, piece.head, item->pos),
-                       (size_t)item->n_tokens * l->row[piece.part]);
+/* Everything that the layers from `first` on need of a ubatch from earlier layers: the residual
+ * stream, embeddings per layer or the embedding itself, rows of KV caches that earlier layers
+ * wrote, and the positions that they selected. */
+static void move_ubatch(stage_cursor *k, const engine_context *c, int first) {
+    const model *m = c->cpu.model;
+    const model_hparams *hp = &m->hp;
+    const engine_ubatch *u = &c->cpu.ubatch;
+    move_rows(k, c, plan_residual(c->cpu.plan), 0, plan_residual_width(m));
+    if (model_keeps_embedding(m) || model_keeps_values(m)) {
+        const int64_t n = hp->n_embd_layer;
+        move_rows(k, c, BUF_LAYER_EMBD, n > 0 ? first * n : 0,
+                  n > 0 ? (hp->n_layer - first) * n : hp->n_embd);
+    }
+    for (int layer = 0; layer < first; layer++) {
+        if (!plan_holds_cache(m, first, hp->n_layer, layer)) continue;
+        for (int i = 0; i < u->n_items; i++) {
+            const kv_cache *kv = &u->items[i].session->kv;
+            const kv_layer *l = &kv->layers[layer];
+            for (int32_t j = 0; j < kv_layer_pieces(l); j++) {
+                const kv_piece piece = kv_layer_piece(l, j);
+                move_bytes(k, kv_cache_row(kv, layer, piece.part, piece.head, u->items[i].pos),
+                           (size_t)u->items[i].n_tokens * l->row[piece.part]);
+            }
         }
     }
-}
-
-static void move_lists(stage_cursor *k, const engine_context *c) {
-    for (int i = 0; i < c->cpu.ubatch.n_items; i++) {
-        const ubatch_item *item = &c->cpu.ubatch.items[i];
-        const block_scores *b = &item->session->blocks;
-        for (int j = 0; j < item->n_tokens && b->data && b->n_list > 0; j++)
-            move_bytes(k, cpu_exec_block_list(item, j), (size_t)b->n_list * sizeof(int32_t));
+    for (int i = 0; i < u->n_items && continues_selection(m, first); i++) {
+        const block_scores *b = &u->items[i].session->blocks;
+        for (int j = 0; j < u->items[i].n_tokens && b->data && b->n_list > 0; j++)
+            move_bytes(k, cpu_exec_block_list(&u->items[i], j),
+                       (size_t)b->n_list * sizeof(int32_t));
     }
-}
-
-static void move_ubatch(stage_cursor *k, const engine_context *c, const stage_parts *parts) {
-    const model *m = c->cpu.model;
-    const int n = c->cpu.ubatch.n_tokens;
-    move_rows(k, c, plan_residual(c->cpu.plan), 0, parts->residual, n);
-    move_rows(k, c, BUF_LAYER_EMBD, parts->embd_at, parts->embd, n);
-    for (int i = 0; i < parts->first; i++)
-        if (plan_holds_cache(m, parts->first, m->hp.n_layer, i)) move_cache(k, c, i);
-    if (parts->lists) move_lists(k, c);
 }
 
 /* ---- creating -------------------------------------------------------------------------------- */
@@ -171,7 +149,7 @@ static int wanted_rows(const engine_context *c) {
     return n;
 }
 
-/* From the last rank to rank 0. */
+/* Sends the wanted rows from the last rank to rank 0. */
 static pi_status send_wanted(engine_context *c, int n_rows, pi_error *err) {
     engine_stage *s = c->stage;
     const stage_header header = {.status = PI_OK, .n_rows = n_rows};
@@ -189,16 +167,16 @@ static pi_status send_wanted(engine_context *c, int n_rows, pi_error *err) {
 
 static pi_status send_ubatch(engine_context *c, pi_error *err) {
     engine_stage *s = c->stage;
-    const stage_parts parts = parts_to(c->cpu.plan, c->cpu.plan->end_layer);
+    const int first = c->cpu.plan->end_layer;
     const stage_header header = {.status = PI_OK, .n_rows = c->cpu.ubatch.n_tokens};
     stage_cursor count = {0};
     void *message;
-    move_ubatch(&count, c, &parts);
+    move_ubatch(&count, c, first);
     pi_status status = cluster_reserve(s->cluster, sizeof header + count.n, &message, err);
     if (status != PI_OK) return status;
     memcpy(message, &header, sizeof header);
     stage_cursor out = {.at = (uint8_t *)message + sizeof header};
-    move_ubatch(&out, c, &parts);
+    move_ubatch(&out, c, first);
     return cluster_send(s->cluster, next_rank(s), CLUSTER_ACTIVATIONS, err);
 }
 
@@ -237,12 +215,12 @@ static pi_status receive_ubatch(engine_context *c, bool *is_over, pi_error *err)
     engine_stage *s = c->stage;
     pi_status status = receive(c, s->rank - 1, is_over, err);
     if (status != PI_OK) return status;
-    const stage_parts parts = parts_to(c->cpu.plan, c->cpu.plan->first_layer);
+    const int first = c->cpu.plan->first_layer;
     stage_cursor count = {0};
-    move_ubatch(&count, c, &parts);
+    move_ubatch(&count, c, first);
     if (s->in.n != sizeof(stage_header) + count.n) return wrong_size(c, err);
     stage_cursor in = {.at = s->in.data + sizeof(stage_header), .reads = true};
-    move_ubatch(&in, c, &parts);
+    move_ubatch(&in, c, first);
     return PI_OK;
 }
 
@@ -324,7 +302,7 @@ static pi_status take_pending(engine_context *c, stage_pass *pass, pi_error *err
     return status;
 }
 
-/* Forgets what other ranks still send of a pass that failed. */
+/* Receives and drops what other ranks still send in a pass that failed. */
 static void drain(engine_context *c, stage_pass *pass) {
     engine_stage *s = c->stage;
     while (pass->n_pending > 0) {
@@ -344,7 +322,7 @@ void stage_destroy(engine_context *c) {
         s->first_pass = (s->first_pass + 1) % s->max_passes;
     }
     if (s->rank == 0 && !cluster_failed(s->cluster))
-        (void)stage_tell(c, &(stage_command){.op = STAGE_END}, NULL, 0, NULL);
+        (void)stage_send_command(c, &(stage_command){.op = STAGE_END}, NULL);
     cluster_buffer_free(&s->in);
     cluster_buffer_free(&s->command);
     for (int i = 0; i < STAGE_PASSES; i++) mem_free(s->passes[i].inputs);
@@ -357,7 +335,8 @@ void stage_destroy(engine_context *c) {
 
 /* ---- the pass -------------------------------------------------------------------------------- */
 
-/* Runs this rank's layers of the ubatch. `open`: the pager's pass goes on with the head. */
+/* Runs this rank's layers for the ubatch. `open`: the pager does not end its pass over the weights
+ * yet, because the head follows. */
 static pi_status run_layers(engine_context *c, bool open, pi_error *err) {
     engine_ubatch *u = &c->cpu.ubatch;
     const int n_out = u->n_out, n_hidden = u->n_hidden;
@@ -378,13 +357,9 @@ static pi_status run_layers(engine_context *c, bool open, pi_error *err) {
     return status;
 }
 
-static void advance_rows(engine_context *c) {
-    c->cpu.ubatch.first_logits_row += c->cpu.ubatch.n_out;
-    c->cpu.ubatch.first_hidden_row += c->cpu.ubatch.n_hidden;
-}
-
-/* Tells the other ranks what the pass consists of. */
-static pi_status announce(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
+/* Sends the inputs of the pass to the other ranks. */
+static pi_status send_inputs(engine_context *c, const pi_input *inputs, int n_inputs,
+                             pi_error *err) {
     engine_stage *s = c->stage;
     size_t n = 0;
     for (int i = 0; i < n_inputs; i++)
@@ -415,17 +390,17 @@ static pi_status announce(engine_context *c, const pi_input *inputs, int n_input
     return PI_OK;
 }
 
-/* Sends the error, which comes back as the pass's last message. */
-static void abandon(engine_context *c, stage_pass *pass) {
+/* Sends the error to the next rank; it comes back through all ranks, as the pass's last message. */
+static void send_abort(engine_context *c, stage_pass *pass) {
     engine_stage *s = c->stage;
     (void)send_error(c, &pass->why, NULL);
     s->n_pending++;
     pass->n_pending++;
 }
 
-/* The layers of rank 0, for all ubatches of a pass. Rows of results are counted here, since the
- * head runs later. With a pager the head follows at once, and so it does where many ubatches are
- * under way; then the pass must be the oldest one. */
+/* Runs the layers of rank 0 for all ubatches of a pass, and the head for those that have come back
+ * from the other ranks. The head runs in the order of the passes, so only in the oldest pass; with
+ * a pager it runs right after each ubatch. Rows of results are counted before the head runs. */
 static void run_first(engine_context *c, stage_pass *pass) {
     engine_stage *s = c->stage;
     request_cursor at = {0};
@@ -439,7 +414,7 @@ static void run_first(engine_context *c, stage_pass *pass) {
         pass->status = run_layers(c, open, &pass->why);
         if (pass->status != PI_OK) {
             name_rank(c, &pass->why);
-            abandon(c, pass);
+            send_abort(c, pass);
             break;
         }
         pass->status = send_ubatch(c, &pass->why);
@@ -453,34 +428,29 @@ static void run_first(engine_context *c, stage_pass *pass) {
             pass->status = take_pending(c, pass, &pass->why);
         /* After an error of another rank or of the head the ranks before that one wait for more. */
         if (pass->status != PI_OK && at.index < pass->n_inputs && !cluster_failed(s->cluster))
-            abandon(c, pass);
+            send_abort(c, pass);
     }
-}
-
-/* Ubatches of inputs, at most. */
-static int count_ubatches(const engine_context *c, const pi_input *inputs, int n_inputs) {
-    const int room = request_room(c);
-    int64_t rows = 0, whole = 0; /* rows in shared ubatches; rows with one ubatch each, at most */
-    for (int i = 0; i < n_inputs; i++) {
-        const pi_session *of = inputs[i].session;
-        const bool apart = of->state.n_floats > 0 || of->blocks.data;
-        if (c->options.plan.few_only && apart)
-            whole += inputs[i].n_tokens;
-        else
-            rows += inputs[i].n_tokens;
-    }
-    const int64_t n = whole + (rows + room - 1) / room;
-    return n < INT_MAX ? (int)n : INT_MAX;
 }
 
 pi_status stage_begin(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err) {
     engine_stage *s = c->stage;
     if (s->n_passes == s->max_passes)
         return error_set(err, PI_ERR_LIMIT, "too many passes under way: %d", s->n_passes);
-    if (s->n_passes > 0 &&
-        count_ubatches(c, inputs, n_inputs) > STAGE_PENDING - s->n_pending - s->max_passes)
+    /* The ubatches of the pass, at most: tokens that share ubatches, and tokens alone in one. */
+    const int room = request_max_tokens(c);
+    int64_t together = 0, alone = 0;
+    for (int i = 0; i < n_inputs; i++) {
+        const pi_session *of = inputs[i].session;
+        const bool apart = of->state.n_floats > 0 || of->blocks.data;
+        if (c->options.plan.few_only && apart)
+            alone += inputs[i].n_tokens;
+        else
+            together += inputs[i].n_tokens;
+    }
+    const int64_t n_ubatches = alone + (together + room - 1) / room;
+    if (s->n_passes > 0 && n_ubatches > STAGE_PENDING - s->n_pending - s->max_passes)
         return error_set(err, PI_ERR_LIMIT, "too many tokens while another pass is under way");
-    pi_status status = announce(c, inputs, n_inputs, err);
+    pi_status status = send_inputs(c, inputs, n_inputs, err);
     if (status != PI_OK) return status;
     stage_pass *pass = &s->passes[(s->first_pass + s->n_passes++) % s->max_passes];
     *pass = (stage_pass){.inputs = pass->inputs, .n_inputs = n_inputs};
@@ -491,15 +461,6 @@ pi_status stage_begin(engine_context *c, const pi_input *inputs, int n_inputs, p
     }
     run_first(c, pass);
     return PI_OK;
-}
-
-/* The sessions of the pass have their old lengths on all ranks again. */
-static void undo(engine_context *c, const stage_pass *pass) {
-    for (int i = 0; i < pass->n_inputs && !cluster_failed(c->stage->cluster); i++) {
-        const pi_session *s = pass->inputs[i].session;
-        const stage_command command = {.op = STAGE_REWIND, .a = {s->number, s->length}};
-        (void)stage_tell(c, &command, NULL, 0, NULL);
-    }
 }
 
 pi_status stage_end(engine_context *c, int *n_logits, int *n_hidden, pi_error *err) {
@@ -518,7 +479,11 @@ pi_status stage_end(engine_context *c, int *n_logits, int *n_hidden, pi_error *e
         return PI_OK;
     }
     drain(c, pass);
-    undo(c, pass);
+    for (int i = 0; i < pass->n_inputs && !cluster_failed(s->cluster); i++) {
+        const pi_session *grown = pass->inputs[i].session; /* on other ranks */
+        (void)stage_send_command(
+            c, &(stage_command){.op = STAGE_REWIND, .a = {grown->number, grown->length}}, NULL);
+    }
     if (err) *err = pass->why;
     return pass->status;
 }
@@ -540,7 +505,8 @@ pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_
         if (own) status = run_layers(c, false, &why);
         if (status == PI_OK) {
             status = last ? send_wanted(c, wanted_rows(c), &why) : send_ubatch(c, &why);
-            advance_rows(c);
+            c->cpu.ubatch.first_logits_row += c->cpu.ubatch.n_out;
+            c->cpu.ubatch.first_hidden_row += c->cpu.ubatch.n_hidden;
         } else if (!cluster_failed(s->cluster)) {
             text = why;
             if (own) name_rank(c, &text);
@@ -556,32 +522,28 @@ static void fill_noise(float *x, int64_t n, uint32_t *state) {
         x[i] = (float)(*state >> 8) * 0x1p-23f - 1;
 }
 
-/* Fills the inputs of the layers or of the head with embeddings, because the number of neurons that
- * a sparse FFN computes depends on the distribution of the inputs; with noise if the file has no
- * embeddings (a rank that received its layers). */
-static void fill_inputs(engine_context *c) {
-    const plan *p = c->cpu.plan;
-    const int64_t n = c->cpu.model->hp.n_embd, width = p->width[plan_residual(p)];
-    uint32_t noise = 1;
-    for (int row = 0; row < c->cpu.ubatch.n_tokens; row++) {
-        float *x = cpu_exec_row(&c->cpu, plan_residual(p), row), sum = 0;
-        cpu_exec_token_embedding(&c->cpu, c->cpu.ubatch.tokens[row], x);
-        for (int64_t i = 0; i < n; i++) sum += fabsf(x[i]);
-        if (!(sum > 0)) fill_noise(x, n, &noise);
-        for (int64_t i = n; i < width; i++) x[i] = x[i - n]; /* other streams */
-        fill_noise(cpu_exec_row(&c->cpu, BUF_LAYER_EMBD, row), p->width[BUF_LAYER_EMBD], &noise);
-    }
-}
-
 pi_status engine_time_stage(engine_context *c, const pi_input *in, double *seconds, pi_error *err) {
     const plan *p = c->cpu.plan;
     const bool head = in->logits != PI_LOGITS_NONE;
+    const int64_t n_embd = c->cpu.model->hp.n_embd, width = p->width[plan_residual(p)];
     request_cursor at = {0};
     *seconds = 0;
     pi_status status = request_check(c, in, 1, err);
     if (status == PI_OK) recurrent_begin(&in->session->state, in->n_tokens, 0);
     while (status == PI_OK && request_next_ubatch(c, in, 1, &at)) {
-        if (p->first_layer > 0 || head) fill_inputs(c);
+        /* The residual stream is made of embeddings, because the number of neurons that a sparse
+         * FFN computes depends on the distribution of the inputs; of noise if the file has no
+         * embeddings (a rank that received its layers). */
+        uint32_t noise = 1;
+        for (int row = 0; row < c->cpu.ubatch.n_tokens && (p->first_layer > 0 || head); row++) {
+            float *x = cpu_exec_row(&c->cpu, plan_residual(p), row), sum = 0;
+            cpu_exec_token_embedding(&c->cpu, c->cpu.ubatch.tokens[row], x);
+            for (int64_t i = 0; i < n_embd; i++) sum += fabsf(x[i]);
+            if (!(sum > 0)) fill_noise(x, n_embd, &noise);
+            for (int64_t i = n_embd; i < width; i++) x[i] = x[i - n_embd]; /* other streams */
+            fill_noise(cpu_exec_row(&c->cpu, BUF_LAYER_EMBD, row), p->width[BUF_LAYER_EMBD],
+                       &noise);
+        }
         double start = clock_seconds();
         if (!head) context_gpus_begin(c);
         forward_begin(c, head ? p->n_stage_steps : 0, head ? p->n_steps : p->n_stage_steps);

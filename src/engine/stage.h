@@ -39,7 +39,8 @@ typedef struct stage_input {
     int32_t session, n_tokens, n_drafts, logits, hidden;
 } stage_input;
 
-/* In front of a stream; after another status than PI_OK the message of the error follows. */
+/* Begins a message between ranks in a forward pass. PI_OK: the residual stream of a ubatch follows,
+ * or its wanted rows. Otherwise the text of the error follows. */
 typedef struct stage_header {
     int32_t status;
     int32_t n_rows;
@@ -50,7 +51,7 @@ typedef struct stage_reply {
     char message[PI_ERROR_TEXT_MAX];
 } stage_reply;
 
-/* A ubatch whose rows rank 0 waits for. */
+/* On rank 0: a ubatch that the other ranks compute; the last rank will send its wanted rows. */
 typedef struct stage_pending {
     int n_rows; /* wanted rows */
     int n_out, n_hidden, first_logits_row, first_hidden_row;
@@ -64,9 +65,9 @@ enum { STAGE_PENDING = 64, STAGE_PASSES = 8 };
 typedef struct stage_pass {
     pi_input *inputs; /* [n_batch] */
     int n_inputs;
-    int n_pending; /* messages that will come back */
+    int n_pending; /* messages of the last rank that have not arrived */
     int logits_rows, hidden_rows;
-    bool is_over; /* none will come back after an error */
+    bool is_over; /* there was an error: the last rank sends nothing more in this pass */
     pi_status status;
     pi_error why;
 } stage_pass;
@@ -77,7 +78,7 @@ typedef struct engine_stage {
     int end[CLUSTER_MAX_RANKS];
     cluster_buffer in;                    /* the last message of CLUSTER_ACTIVATIONS */
     cluster_buffer command;               /* the last command, with the tokens of the pass */
-    stage_pending pending[STAGE_PENDING]; /* rank 0: a ring of ubatches under way, all passes' */
+    stage_pending pending[STAGE_PENDING]; /* rank 0: a ring with the ubatches of all passes */
     int first_pending, n_pending;
     stage_pass
         passes[STAGE_PASSES]; /* rank 0: a ring; passes end in the order in which they began */
@@ -94,18 +95,17 @@ typedef struct engine_stage {
 pi_status stage_create(engine_context *c, pi_error *err);
 void stage_destroy(
     engine_context *c); /* on rank 0 also tells the other ranks; NULL stage is fine */
-/* On rank 0: begins a pass with checked inputs, ends the oldest one; after it its sessions have
- * grown, and *n_logits, *n_hidden rows are there. */
+/* On rank 0: begins a pass with checked inputs; ends the oldest one. After stage_end the sessions
+ * of the pass have grown, and *n_logits rows of logits and *n_hidden hidden states are there. */
 pi_status stage_begin(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 pi_status stage_end(engine_context *c, int *n_logits, int *n_hidden, pi_error *err);
-/* On other ranks: the ubatches of a pass. */
+/* On other ranks: runs this rank's layers for all ubatches of a pass. */
 pi_status stage_run(engine_context *c, const pi_input *inputs, int n_inputs, pi_error *err);
 
-/* stage_session.c: sends a command with n bytes behind it to all other ranks; `ask` also waits
- * until all have answered and returns the first error. */
-pi_status stage_tell(engine_context *c, const stage_command *command, const void *data, size_t n,
-                     pi_error *err);
-pi_status stage_ask(engine_context *c, const stage_command *command, pi_error *err);
+/* stage_session.c: sends a command to all other ranks; stage_run_command also waits until all have
+ * answered and returns the first error. */
+pi_status stage_send_command(engine_context *c, const stage_command *command, pi_error *err);
+pi_status stage_run_command(engine_context *c, const stage_command *command, pi_error *err);
 pi_status stage_wait_reply(engine_context *c, int rank, pi_error *err);
 /* On rank 0: creates or destroys the other ranks' part of a session. */
 pi_status stage_session_create(engine_context *c, pi_session *s, pi_error *err);

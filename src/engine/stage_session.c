@@ -1,22 +1,19 @@
-/* stage_session.c: commands of rank 0 to the other ranks, and the loop in which these carry them
- * out: sessions, and everything else that is not the flow of ubatches. */
+/* stage_session.c: commands of rank 0 to the other ranks, which create and change sessions or begin
+ * a forward pass (stage.c), and the loop in which the other ranks carry them out. */
 #include <string.h>
 
 #include "mem.h"
-#include "recover.h"
 #include "stage.h"
 
 /* ---- rank 0: commands ------------------------------------------------------------------------ */
 
-pi_status stage_tell(engine_context *c, const stage_command *command, const void *data, size_t n,
-                     pi_error *err) {
+pi_status stage_send_command(engine_context *c, const stage_command *command, pi_error *err) {
     engine_stage *s = c->stage;
     for (int rank = 1; rank < s->n_ranks; rank++) {
         void *message;
-        pi_status status = cluster_reserve(s->cluster, sizeof *command + n, &message, err);
+        pi_status status = cluster_reserve(s->cluster, sizeof *command, &message, err);
         if (status != PI_OK) return status;
         memcpy(message, command, sizeof *command);
-        if (n > 0) memcpy((uint8_t *)message + sizeof *command, data, n);
         status = cluster_send(s->cluster, rank, CLUSTER_COMMANDS, err);
         if (status != PI_OK) return status;
     }
@@ -48,8 +45,8 @@ static pi_status wait_replies(engine_context *c, pi_error *err) {
     return first;
 }
 
-pi_status stage_ask(engine_context *c, const stage_command *command, pi_error *err) {
-    pi_status status = stage_tell(c, command, NULL, 0, err);
+pi_status stage_run_command(engine_context *c, const stage_command *command, pi_error *err) {
+    pi_status status = stage_send_command(c, command, err);
     return status == PI_OK ? wait_replies(c, err) : status;
 }
 
@@ -57,7 +54,7 @@ pi_status stage_session_create(engine_context *c, pi_session *s, pi_error *err) 
     engine_stage *stage = c->stage;
     if (stage->rank > 0) return PI_OK;
     s->number = stage->next_number++;
-    pi_status status = stage_ask(
+    pi_status status = stage_run_command(
         c, &(stage_command){.op = STAGE_CREATE, .a = {s->number, s->kv.n_ctx}}, err);
     if (status != PI_OK) stage_session_destroy(s);
     return status;
@@ -66,7 +63,7 @@ pi_status stage_session_create(engine_context *c, pi_session *s, pi_error *err) 
 void stage_session_destroy(pi_session *s) {
     engine_context *c = s->context;
     if (c->stage->rank > 0 || cluster_failed(c->stage->cluster)) return;
-    (void)stage_tell(c, &(stage_command){.op = STAGE_DESTROY, .a = {s->number}}, NULL, 0, NULL);
+    (void)stage_send_command(c, &(stage_command){.op = STAGE_DESTROY, .a = {s->number}}, NULL);
 }
 
 /* ---- rank 0: parts of sessions --------------------------------------------------------------- */
@@ -77,16 +74,11 @@ static pi_status get(const pi_session *s, int layer, int64_t first, int64_t n, v
     int rank = 0;
     while (layer >= c->stage->end[rank]) rank++;
     const stage_command command = {.op = STAGE_GET, .a = {s->number, layer, first, n}};
-    pi_status status = stage_tell(c, &command, NULL, 0, err);
+    pi_status status = stage_send_command(c, &command, err);
     if (status == PI_OK) status = stage_wait_reply(c, rank, err);
     if (status != PI_OK) return status;
     size_t n_bytes = kv_layer_bytes(&s->kv.layers[layer], n);
     return cluster_receive_bulk(c->stage->cluster, rank, to, n_bytes, err);
-}
-
-static bool rank_holds(const engine_context *c, int rank, int layer) {
-    int first = rank > 0 ? c->stage->end[rank - 1] : 0;
-    return plan_holds_cache(c->cpu.model, first, c->stage->end[rank], layer);
 }
 
 static pi_status put(pi_session *s, int layer, int64_t first, int64_t n, const void *from,
@@ -94,9 +86,10 @@ static pi_status put(pi_session *s, int layer, int64_t first, int64_t n, const v
     engine_context *c = s->context;
     const stage_command command = {.op = STAGE_PUT, .a = {s->number, layer, first, n, n_stored}};
     size_t n_bytes = kv_layer_bytes(&s->kv.layers[layer], n_stored);
-    pi_status status = stage_tell(c, &command, NULL, 0, err);
+    pi_status status = stage_send_command(c, &command, err);
+    const int *end = c->stage->end;
     for (int rank = 1; rank < c->stage->n_ranks && status == PI_OK; rank++)
-        if (rank_holds(c, rank, layer))
+        if (plan_holds_cache(c->cpu.model, end[rank - 1], end[rank], layer))
             status = cluster_send_bulk(c->stage->cluster, rank, from, n_bytes, err);
     return status == PI_OK ? wait_replies(c, err) : status;
 }
@@ -112,7 +105,7 @@ static size_t state_floats(const engine_context *c, int rank) {
 
 static pi_status get_state(const pi_session *s, int64_t length, float *to, pi_error *err) {
     engine_context *c = s->context;
-    pi_status status = stage_ask(
+    pi_status status = stage_run_command(
         c, &(stage_command){.op = STAGE_GET_STATE, .a = {s->number, length}}, err);
     for (int rank = 1; rank < c->stage->n_ranks && status == PI_OK; rank++) {
         size_t n = state_floats(c, rank);
@@ -127,7 +120,7 @@ static pi_status put_state(pi_session *s, int64_t first, int64_t length, const f
     engine_context *c = s->context;
     if (cluster_failed(c->stage->cluster)) return PI_ERR_DEVICE;
     const stage_command command = {.op = STAGE_END_LOAD, .a = {s->number, first, length}};
-    pi_status status = stage_tell(c, &command, NULL, 0, err);
+    pi_status status = stage_send_command(c, &command, err);
     for (int rank = 1; rank < c->stage->n_ranks && status == PI_OK && from; rank++) {
         size_t n = length > 0 ? state_floats(c, rank) : 0;
         status = cluster_send_bulk(c->stage->cluster, rank, from, n * sizeof *from, err);
@@ -138,18 +131,18 @@ static pi_status put_state(pi_session *s, int64_t first, int64_t length, const f
 
 static pi_status rewind_others(pi_session *s, int64_t length, pi_error *err) {
     const stage_command command = {.op = STAGE_REWIND, .a = {s->number, length}};
-    return stage_tell(s->context, &command, NULL, 0, err);
+    return stage_send_command(s->context, &command, err);
 }
 
 static pi_status copy_others(pi_session *to, const pi_session *from, int64_t length,
                              pi_error *err) {
     const stage_command command = {.op = STAGE_COPY, .a = {to->number, from->number, length}};
-    return stage_ask(to->context, &command, err);
+    return stage_run_command(to->context, &command, err);
 }
 
 static pi_status remove_others(pi_session *s, int64_t first, int64_t end, pi_error *err) {
     const stage_command command = {.op = STAGE_REMOVE, .a = {s->number, first, end}};
-    return stage_ask(s->context, &command, err);
+    return stage_run_command(s->context, &command, err);
 }
 
 const session_ranks stage_sessions = {.get = get,
@@ -173,7 +166,7 @@ static engine_rank_usage own_usage(const engine_context *c) {
 
 pi_status engine_get_ranks(engine_context *c, engine_rank_usage *out, pi_error *err) {
     out[0] = own_usage(c);
-    pi_status status = stage_tell(c, &(stage_command){.op = STAGE_USAGE}, NULL, 0, err);
+    pi_status status = stage_send_command(c, &(stage_command){.op = STAGE_USAGE}, err);
     for (int rank = 1; rank < c->stage->n_ranks && status == PI_OK; rank++)
         status = cluster_receive_bulk(c->stage->cluster, rank, &out[rank], sizeof *out, err);
     return status;
@@ -195,13 +188,6 @@ static pi_status reply(engine_context *c, pi_status result, const pi_error *why,
     *r = (stage_reply){.status = (int32_t)result};
     if (result != PI_OK) memcpy(r->message, why->message, sizeof r->message);
     return cluster_send(c->stage->cluster, 0, CLUSTER_REPLIES, err);
-}
-
-static pi_status create(engine_context *c, const stage_command *k, pi_error *err) {
-    pi_session *s;
-    pi_status status = engine_session_create(c, k->a[1], &s, err);
-    if (status == PI_OK) s->number = (int32_t)k->a[0];
-    return status;
 }
 
 /* Answers with the bytes that `get_bytes` of STAGE_GET and STAGE_GET_STATE are. */
@@ -250,7 +236,7 @@ static pi_status answer_put(engine_context *c, const stage_command *k, pi_sessio
 }
 
 /* Evaluates the inputs of a command. An error travels with the ubatches. */
-static pi_status pass(engine_context *c, const stage_command *k, pi_error *err) {
+static pi_status run_pass(engine_context *c, const stage_command *k, pi_error *err) {
     engine_stage *s = c->stage;
     const cluster_buffer *b = &s->command;
     const uint8_t *at = b->data + sizeof *k, *end = b->data + b->n;
@@ -273,14 +259,16 @@ static pi_status pass(engine_context *c, const stage_command *k, pi_error *err) 
     }
     if (!fits) return error_set(err, PI_ERR_FORMAT, "a command of rank 0 has a wrong size");
     pi_error why;
-    pi_status status = forward_apart(c, s->inputs, (int)k->a[0], &why);
+    pi_status status = request_check(c, s->inputs, (int)k->a[0], &why);
+    if (status == PI_OK) status = forward_ubatches(c, s->inputs, (int)k->a[0], &why);
     if (cluster_failed(s->cluster)) return error_set(err, PI_ERR_DEVICE, "%s", why.message);
     for (int64_t i = 0; i < k->a[0] && status == PI_OK; i++) forward_grow(&s->inputs[i]);
     return PI_OK;
 }
 
-/* The error is one after which the ranks cannot go on. */
-static pi_status obey(engine_context *c, const stage_command *k, pi_error *err) {
+/* Carries out a command; errors of sessions go back to rank 0. The error returned is one after
+ * which the ranks cannot go on. */
+static pi_status carry_out(engine_context *c, const stage_command *k, pi_error *err) {
     pi_error why = {.status = PI_OK};
     const engine_rank_usage usage = own_usage(c);
     pi_session *s = find(c, k->a[0]);
@@ -291,9 +279,12 @@ static pi_status obey(engine_context *c, const stage_command *k, pi_error *err) 
     }
     switch ((stage_op)k->op) {
     case STAGE_FORWARD:
-        return pass(c, k, err);
-    case STAGE_CREATE:
-        return reply(c, create(c, k, &why), &why, err);
+        return run_pass(c, k, err);
+    case STAGE_CREATE: {
+        pi_status status = engine_session_create(c, k->a[1], &s, &why);
+        if (status == PI_OK) s->number = (int32_t)k->a[0];
+        return reply(c, status, &why, err);
+    }
     case STAGE_DESTROY:
         engine_session_destroy(s);
         return PI_OK;
@@ -331,7 +322,7 @@ pi_status engine_work(engine_context *c, pi_error *err) {
             return error_set(err, PI_ERR_FORMAT, "a command of rank 0 has a wrong size");
         memcpy(&k, b->data, sizeof k);
         if (k.op == STAGE_END) return PI_OK;
-        status = obey(c, &k, err);
+        status = carry_out(c, &k, err);
         if (status == PI_OK) continue;
         cluster_fail(s->cluster);
         return status;

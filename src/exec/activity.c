@@ -63,16 +63,12 @@ void activity_add_neurons(activity_counts *a, int layer, int64_t first, const in
     if (count) add(a, layer, bin, count);
 }
 
-static bool is_among(const int32_t *experts, int n, int32_t expert) {
-    for (int i = 0; i < n; i++)
-        if (experts[i] == expert) return true;
-    return false;
-}
-
 void activity_add_experts(activity_counts *a, int layer, const plan_experts *e,
                           const expert_adapter *adapter, const int32_t *chosen, int n) {
     for (int i = 0; i < n; i++) {
-        if (is_among(chosen, i, chosen[i])) continue; /* counted for an earlier token */
+        bool counted = false; /* for an earlier token */
+        for (int k = 0; k < i && !counted; k++) counted = chosen[k] == chosen[i];
+        if (counted) continue;
         add(a, layer, (int64_t)chosen[i] * a->n_bins / e->n_expert, 1);
         if (adapt_slot(adapter, layer, chosen[i]) < e->hot) a->hot[layer]++;
     }

@@ -24,13 +24,6 @@ struct expert_adapter {
     adapt_swap swap;
 };
 
-static adapt_policy with_defaults(adapt_policy p) {
-    if (p.ratio <= 0) p.ratio = RATIO;
-    if (p.margin <= 0) p.margin = MARGIN;
-    if (p.half_life <= 0) p.half_life = HALF_LIFE;
-    return p;
-}
-
 static bool is_adapted(const plan_experts *e) {
     return e->n_expert > 0 && e->hot >= 2 && e->hot < e->n_expert;
 }
@@ -41,21 +34,6 @@ static size_t at(const expert_adapter *a, int layer) {
 
 static int32_t *experts_of(const expert_adapter *a, int layer) {
     return a->experts + at(a, layer) + layer;
-}
-
-/* The last hot expert in the order of the file gives up its slot, which becomes the spare one. It
- * gets slot n_expert, which follows the slots of all experts. */
-static void set_layer(expert_adapter *a, int layer) {
-    const plan_experts *e = &a->plan->experts[layer];
-    int32_t *slots = a->slots + at(a, layer), *experts = experts_of(a, layer);
-    for (int32_t i = 0; i < e->n_expert; i++) slots[i] = experts[i] = i;
-    experts[a->n_expert] = -1;
-    a->spare[layer] = -1;
-    if (!is_adapted(e)) return;
-    a->spare[layer] = (int32_t)e->hot - 1;
-    experts[e->hot - 1] = -1;
-    slots[e->hot - 1] = a->n_expert;
-    experts[a->n_expert] = (int32_t)e->hot - 1;
 }
 
 bool adapt_applies(const plan *p) {
@@ -72,7 +50,10 @@ pi_status adapt_create(const plan *p, const adapt_policy *policy, expert_adapter
     if (!adapt_applies(p)) return PI_OK;
     expert_adapter *a = mem_calloc(1, sizeof *a);
     if (!a) return error_nomem(err, sizeof *a, "counts of experts");
-    *a = (expert_adapter){.plan = p, .policy = with_defaults(*policy), .n_expert = p->n_expert};
+    *a = (expert_adapter){.plan = p, .policy = *policy, .n_expert = p->n_expert};
+    if (a->policy.ratio <= 0) a->policy.ratio = RATIO;
+    if (a->policy.margin <= 0) a->policy.margin = MARGIN;
+    if (a->policy.half_life <= 0) a->policy.half_life = HALF_LIFE;
     a->usage = mem_calloc(n, sizeof *a->usage);
     a->slots = mem_calloc(n, sizeof *a->slots);
     a->experts = mem_calloc(n + n_layer, sizeof *a->experts);
@@ -81,7 +62,21 @@ pi_status adapt_create(const plan *p, const adapt_policy *policy, expert_adapter
         adapt_free(a);
         return error_nomem(err, n * sizeof *a->usage, "counts of experts");
     }
-    for (size_t i = 0; i < n_layer; i++) set_layer(a, (int)i);
+    for (int layer = 0; layer < p->model->hp.n_layer; layer++) {
+        const plan_experts *e = &p->experts[layer];
+        int32_t *slots = a->slots + at(a, layer), *experts = experts_of(a, layer);
+        for (int32_t i = 0; i < e->n_expert; i++) slots[i] = experts[i] = i;
+        experts[a->n_expert] = -1;
+        a->spare[layer] = -1;
+        if (!is_adapted(e)) continue;
+        /* The last hot expert in the order of the file gives up its slot, which becomes the spare
+         * one. It gets slot n_expert, which follows the slots of all experts. */
+        const int32_t last = (int32_t)e->hot - 1;
+        a->spare[layer] = last;
+        experts[last] = -1;
+        slots[last] = a->n_expert;
+        experts[a->n_expert] = last;
+    }
     *out = a;
     return PI_OK;
 }
@@ -118,30 +113,24 @@ static void age(expert_adapter *a, int n_tokens) {
     a->n_ageing = 0;
 }
 
-/* Finds the most used expert on the CPU and the least used one on the GPU; returns the gain of
- * their exchange. */
-static float gain_of(const expert_adapter *a, int layer, adapt_swap *s) {
-    const plan_experts *e = &a->plan->experts[layer];
-    const float *usage = a->usage + at(a, layer);
-    const int32_t *slots = adapt_slots(a, layer);
-    *s = (adapt_swap){.layer = layer, .in = -1, .out = -1, .slot = a->spare[layer]};
-    for (int32_t i = 0; i < e->n_expert; i++) {
-        bool hot = slots[i] < e->hot;
-        if (hot && (s->out < 0 || usage[i] < usage[s->out])) s->out = i;
-        if (!hot && (s->in < 0 || usage[i] > usage[s->in])) s->in = i;
-    }
-    float in = usage[s->in], out = usage[s->out];
-    return in > a->policy.ratio * out && in - out > a->policy.margin ? in - out : 0;
-}
-
 bool adapt_pick(expert_adapter *a, int n_tokens, adapt_swap *out) {
     float best = 0;
     age(a, n_tokens);
-    for (int i = 0; i < a->plan->model->hp.n_layer; i++) {
-        adapt_swap s;
-        if (a->spare[i] < 0) continue;
-        float gain = gain_of(a, i, &s);
-        if (gain <= best) continue;
+    for (int layer = 0; layer < a->plan->model->hp.n_layer; layer++) {
+        if (a->spare[layer] < 0) continue;
+        const plan_experts *e = &a->plan->experts[layer];
+        const float *usage = a->usage + at(a, layer);
+        const int32_t *slots = adapt_slots(a, layer);
+        /* The most used expert on the CPU and the least used one on the GPU. */
+        adapt_swap s = {.layer = layer, .in = -1, .out = -1, .slot = a->spare[layer]};
+        for (int32_t i = 0; i < e->n_expert; i++) {
+            bool hot = slots[i] < e->hot;
+            if (hot && (s.out < 0 || usage[i] < usage[s.out])) s.out = i;
+            if (!hot && (s.in < 0 || usage[i] > usage[s.in])) s.in = i;
+        }
+        const float in = usage[s.in], gain = in - usage[s.out];
+        if (in <= a->policy.ratio * usage[s.out] || gain <= a->policy.margin || gain <= best)
+            continue;
         best = gain;
         *out = s;
     }

@@ -1,16 +1,20 @@
-/* adapt.h: which experts are on the GPU, where that changes while the model runs.
+/* adapt.h: adaptive placement of experts (--adapt): experts that are used often move to the GPU
+ * while the model runs (neurons: adapt_neurons.h).
  *
- * Routers that are flat over a corpus are skewed within a conversation. Every use of an expert adds
- * to its usage, which halves every so many tokens. An expert on the CPU whose usage exceeds that of
- * an expert on the GPU by a ratio and a margin takes its place. The experts of a split layer have
- * slots: [0, hot) are those of the GPU. One of them, the spare slot, holds no expert: between
- * ubatches a separate stream sends a slice of the next expert's weights there. When all slices have
- * arrived, the expert moves in, and the slot of the expert that it replaces becomes the spare slot.
- * So nothing ever waits for a copy, and nothing that a ubatch reads is written. Choices of experts
- * (gpu_ops.h) name slots; without an adapter slots are the experts' numbers.
+ * A router uses all experts about equally often over many texts, but prefers some of them within a
+ * conversation. Every use of an expert adds to its usage, which decays with a half-life in tokens.
+ * An expert on the CPU replaces the least used expert on the GPU if its usage is higher by a ratio
+ * and a margin.
  *
- * The thread that calls engine_forward uses all of this. Which swaps are made depends on tokens and
- * sizes only, except for the time that a copy takes. */
+ * The experts of a split layer have slots; slots [0, hot) are memory of the GPU. One of these, the
+ * spare slot, holds no expert: between ubatches a slice of the next expert's weights is copied into
+ * it on a separate stream. When all slices have arrived, the expert is in use, and the slot of the
+ * expert that it replaces becomes the spare slot. So no ubatch waits for a copy, and no copy writes
+ * what a ubatch reads. Choices of experts in messages (gpu_ops.h) name slots; without an adapter
+ * expert i is in slot i.
+ *
+ * Only the thread that calls engine_forward uses an adapter. Which experts are swapped depends on
+ * tokens and sizes only, except for the time that a copy takes. */
 #ifndef EXEC_ADAPT_H
 #define EXEC_ADAPT_H
 

@@ -1,13 +1,13 @@
-/* adapt_neurons.h: which neurons are on the GPU, where that changes while the model runs (adapt.h
- * is for experts).
+/* adapt_neurons.h: adaptive placement of neurons (--adapt): neurons that are used often move to the
+ * GPU while the model runs (experts: adapt.h).
  *
- * A layer has places for neurons: those before `hot` are on the GPU, the others on the CPU. The
- * uses of the neuron in each place are counted: in ubatches of few tokens, one use if any token
- * activates the neuron (mode predict: selects it). Every half-life, measured in such ubatches, the
- * neurons of the CPU with the most uses are paired with neurons of the GPU with the fewest, and
- * pairs whose uses differ enough are queued, the largest difference first; then all counts are
- * halved. Between ubatches the neurons of a few pairs are exchanged. Everything else addresses
- * neurons by their places and stays as it is.
+ * A layer has places for neurons: places [0, hot) are on the GPU, the others on the CPU. In
+ * ubatches of few tokens the uses of the neuron in each place are counted: one use if any token
+ * activates the neuron (mode predict: selects it). After every half-life, measured in such
+ * ubatches, the neurons on the CPU with the most uses are paired with the neurons on the GPU with
+ * the fewest. Pairs whose uses differ enough are queued, the largest difference first; then all
+ * counts are halved. Between ubatches the neurons of a few pairs change places. Steps, kernels and
+ * messages address neurons by place, so nothing else changes.
  *
  * Which neurons move depends on the tokens only. */
 #ifndef EXEC_ADAPT_NEURONS_H
@@ -21,18 +21,19 @@ enum { ADAPT_MOVES = 8 }; /* neurons that move to the GPU after a ubatch, at mos
 
 typedef struct neuron_adapter neuron_adapter;
 
-/* Whether the neurons of a layer can move, in a plan or a device's part: a sparse layer (exact,
- * threshold, predict) with neurons on the CPU and on one GPU, and with a row of down per neuron;
- * its kernels leave out neurons, and not by a cutoff that depends on all of them. */
+/* Whether the neurons of a layer can move, in a plan or a device's part of it. The layer must be
+ * sparse (exact, threshold, predict), with neurons on the CPU and on one GPU and with a row of down
+ * per neuron. Its kernels must skip neurons, and not by a cutoff that depends on all of them. */
 bool neurons_move(const plan *p, int layer);
 /* NULL in *out when no layer's neurons can move. `policy`: without slice_bytes. PI_ERR_NOMEM. */
 pi_status neuron_adapter_create(const plan *p, const adapt_policy *policy, neuron_adapter **out,
                                 pi_error *err);
 void neuron_adapter_free(neuron_adapter *a); /* NULL is fine */
 
-/* Count a use of the neurons in places of a layer; they do nothing in other layers, and without an
- * adapter (NULL). Threads may count at the same time, each for other places. */
-/* places first + rows[0 .. n) */
+/* The next three count a use of the neurons in some places of a layer. They do nothing in layers
+ * whose neurons cannot move, and without an adapter (NULL). Threads may count at the same time,
+ * each for different places. */
+/* Places first + rows[0 .. n). */
 void neuron_adapter_count(neuron_adapter *a, int layer, int64_t first, const int32_t *rows,
                           int64_t n);
 /* Places [0, n) whose bit is set in any of the columns, n_words apart. */
@@ -51,8 +52,8 @@ typedef struct neuron_move {
     int32_t hot, cold; /* places on the GPU, on the CPU */
     uint32_t gain;     /* uses */
 } neuron_move;
-/* The next move; NULL: none. It stays the next one until neuron_adapter_finish, which expects that
- * it was made. */
+/* The next move; NULL: none. neuron_adapter_finish removes it from the queue, after the neurons
+ * have changed places. */
 const neuron_move *neuron_adapter_next(const neuron_adapter *a);
 void neuron_adapter_finish(neuron_adapter *a);
 

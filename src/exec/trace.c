@@ -6,20 +6,6 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static pi_status allocate(engine_trace *t, pi_error *err) {
-    size_t n_rows = (size_t)t->n_threads + (size_t)t->n_gpus, n_events,
-           n_steps = (size_t)t->plan->n_steps;
-    if (!size_mul(n_rows, (size_t)t->capacity, &n_events)) n_events = SIZE_MAX;
-    t->rows = mem_calloc(n_rows, sizeof *t->rows);
-    t->events = mem_calloc(n_events, sizeof *t->events);
-    t->ubatches = mem_calloc((size_t)t->max_ubatches, sizeof *t->ubatches);
-    t->bytes = mem_calloc(n_steps, sizeof *t->bytes);
-    if (!t->rows || !t->events || !t->ubatches || !t->bytes)
-        return error_nomem(err, n_rows * sizeof *t->rows, "a trace");
-    for (size_t i = 0; i < n_rows; i++) t->rows[i].events = t->events + i * (size_t)t->capacity;
-    return PI_OK;
-}
-
 pi_status trace_create(const engine_trace *shape, int events_per_ubatch, engine_trace **out,
                        pi_error *err) {
     *out = NULL;
@@ -27,12 +13,20 @@ pi_status trace_create(const engine_trace *shape, int events_per_ubatch, engine_
     if (!t) return error_nomem(err, sizeof *t, "a trace");
     *t = *shape;
     t->capacity = t->max_ubatches * events_per_ubatch;
-    pi_status status = allocate(t, err);
-    if (status == PI_OK)
-        *out = t;
-    else
+    const size_t n_rows = (size_t)t->n_threads + (size_t)t->n_gpus;
+    size_t n_events;
+    if (!size_mul(n_rows, (size_t)t->capacity, &n_events)) n_events = SIZE_MAX;
+    t->rows = mem_calloc(n_rows, sizeof *t->rows);
+    t->events = mem_calloc(n_events, sizeof *t->events);
+    t->ubatches = mem_calloc((size_t)t->max_ubatches, sizeof *t->ubatches);
+    t->bytes = mem_calloc((size_t)t->plan->n_steps, sizeof *t->bytes);
+    if (!t->rows || !t->events || !t->ubatches || !t->bytes) {
         trace_free(t);
-    return status;
+        return error_nomem(err, n_rows * sizeof *t->rows, "a trace");
+    }
+    for (size_t i = 0; i < n_rows; i++) t->rows[i].events = t->events + i * (size_t)t->capacity;
+    *out = t;
+    return PI_OK;
 }
 
 void trace_free(engine_trace *t) {
@@ -57,8 +51,14 @@ void trace_begin(engine_trace *t, int n_tokens) {
     t->ubatches[t->n_ubatches] = (trace_ubatch){.n_tokens = n_tokens, .start = clock_seconds()};
 }
 
-/* Each thread has counted its own reads of active neurons; events show the sum of all threads. */
-static void add_up_bytes(engine_trace *t) {
+void trace_end(engine_trace *t, bool done) {
+    for (int row = 0; row < t->n_threads + t->n_gpus && !done; row++) {
+        trace_row *r = &t->rows[row];
+        while (r->n > 0 && r->events[r->n - 1].ubatch == t->n_ubatches) r->n--;
+    }
+    if (!done) return;
+    /* Each thread has counted its own reads of active neurons; events show the sum of all threads.
+     */
     for (int i = 0; i < t->plan->n_steps; i++) t->bytes[i] = 0;
     for (int pass = 0; pass < 2; pass++) {
         for (int row = 0; row < t->n_threads; row++) {
@@ -71,21 +71,5 @@ static void add_up_bytes(engine_trace *t) {
             }
         }
     }
-}
-
-/* Drops the events of a ubatch that failed. */
-static void forget_ubatch(engine_trace *t) {
-    for (int row = 0; row < t->n_threads + t->n_gpus; row++) {
-        trace_row *r = &t->rows[row];
-        while (r->n > 0 && r->events[r->n - 1].ubatch == t->n_ubatches) r->n--;
-    }
-}
-
-void trace_end(engine_trace *t, bool done) {
-    if (!done) {
-        forget_ubatch(t);
-        return;
-    }
-    add_up_bytes(t);
     t->n_ubatches++;
 }

@@ -4,7 +4,7 @@
  * A context owns its trace (engine_trace_start). All memory is allocated when the trace is made:
  * it has room for some ubatches. The next ubatches that succeed fill it, and recording ends when it
  * is full. While recording, the GPU writes its clock between steps, in programs recorded for that.
- * A context without a trace pays a test per step.
+ * Without a trace a step costs one test more.
  *
  * A thread writes its own row only. Times are those of clock_seconds. The GPU's times are
  * converted to it: the GPU writes its clock between two reads of the host's clock, which leaves

@@ -31,7 +31,7 @@ static void add_unit(paging *g, const plan_matrix *m, int step) {
 }
 
 /* The matrices that a step reads: its own, rows of down (which belong to the layer), and for
- * compressed attention the matrices of the neighbouring steps (cpu_latent_prompt.c). */
+ * compressed attention the matrices of the neighbouring steps (cpu_latent.c). */
 static int step_matrices(const paging *g, plan *p, int step, plan_matrix *out[PLAN_MAX_GROUP + 1]) {
     plan_step *s = &p->steps[step];
     int n = 0;

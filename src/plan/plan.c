@@ -212,41 +212,34 @@ typedef struct plan_place {
     int device; /* for SIDE_GPU */
 } plan_place;
 
-/* A GPU's first layer: it receives the embeddings for all its layers. */
-static bool is_first_of(const plan *p, int device, int layer) {
-    for (int i = 0; i < layer; i++)
-        if (p->splits[i].primary == SIDE_GPU && p->splits[i].device == device) return false;
-    return layer >= 0;
-}
-
-static void move_to_peer(plan *p, int from, int to, int layer) {
-    plan_step *send = plan_add_step(p, SIDE_GPU, OP_SEND, layer, plan_residual(p));
-    plan_step *receive = plan_add_step(p, SIDE_GPU, OP_RECEIVE, layer, plan_residual(p));
-    send->device = from;
-    receive->device = to;
-    receive->out = plan_residual(p);
-    *STEP_ARGS(send, message) = (args_message){.exchange = -1, .peer = to};
-    *STEP_ARGS(receive, message) = (args_message){.exchange = -1, .peer = from};
-}
-
 /* Moves the stream to the device that a layer, or the head (-1), needs it on. A message from a peer
  * comes before the CPU's message, which begins the next segment of a ubatch of many tokens. */
 static plan_place move_stream(plan *p, plan_place at, plan_side to, int layer) {
     int device = plan_device_of(p, layer);
     const plan_buffer x = plan_residual(p);
-    bool embeddings = model_keeps_embedding(p->model) && to == SIDE_GPU;
     if (at.side == SIDE_GPU && to == SIDE_CPU) {
         plan_message m = plan_add_message(p, SIDE_GPU, layer, x, x);
         m.send->device = m.receive->device = at.device;
-    } else if (at.side == SIDE_GPU && at.device != device) {
-        move_to_peer(p, at.device, device, layer);
+    } else if (at.side == SIDE_GPU && at.device != device) { /* to another GPU */
+        plan_step *send = plan_add_step(p, SIDE_GPU, OP_SEND, layer, x);
+        plan_step *receive = plan_add_step(p, SIDE_GPU, OP_RECEIVE, layer, x);
+        send->device = at.device;
+        receive->device = device;
+        receive->out = x;
+        *STEP_ARGS(send, message) = (args_message){.exchange = -1, .peer = device};
+        *STEP_ARGS(receive, message) = (args_message){.exchange = -1, .peer = at.device};
     }
-    if (embeddings && is_first_of(p, device, layer))
-        plan_add_message(p, SIDE_CPU, layer, BUF_LAYER_EMBD, BUF_LAYER_EMBD);
+    /* Before its first layer a GPU receives what all its layers need of the embeddings. */
+    bool embeddings = model_keeps_embedding(p->model) && to == SIDE_GPU && layer >= 0;
+    for (int i = 0; i < layer; i++)
+        if (p->splits[i].primary == SIDE_GPU && p->splits[i].device == device) embeddings = false;
+    if (embeddings) plan_add_message(p, SIDE_CPU, layer, BUF_LAYER_EMBD, BUF_LAYER_EMBD);
     if (at.side == SIDE_CPU && to == SIDE_GPU) plan_add_message(p, at.side, layer, x, x);
     return (plan_place){to, device};
 }
 
+/* X = the token's embedding, and what models compute from it once: embeddings per layer
+ * (plan_layer.c), a copy of it that layers add again, several streams, the input of a head. */
 static void add_embedding(plan *p) {
     plan_add_step(p, SIDE_CPU, OP_EMBED, -1, BUF_X);
     if (p->model->t[ROLE_EMBD_NORM].data) {
@@ -255,10 +248,21 @@ static void add_embedding(plan *p) {
                                              &p->model->t[ROLE_EMBD_NORM_BIAS]);
         s->out = BUF_X;
     }
-    if (p->model->hp.n_embd_layer > 0)
-        plan_add_layer_embeddings(p);
-    else if (model_keeps_embedding(p->model))
-        plan_add_kept_embedding(p);
+    if (p->model->hp.n_embd_layer > 0) {
+        plan_add_step(p, SIDE_CPU, OP_QUANTIZE, -1, BUF_X);
+        plan_step *s = plan_add_step(p, SIDE_CPU, OP_MATMUL, -1, BUF_X);
+        plan_add_matrix(p, s, ROLE_LAYER_EMBD_PROJ, ROLE_COUNT, BUF_LAYER_EMBD);
+        s->matrix[0].scale /= sqrtf((float)p->model->hp.n_embd);
+        s = plan_add_step(p, SIDE_CPU, OP_EMBED_LAYERS, -1, BUF_LAYER_EMBD);
+        *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_RMS,
+                                          .eps = p->model->hp.norm_eps,
+                                          .width = p->model->hp.n_embd_layer,
+                                          .weight = p->model->t[ROLE_LAYER_EMBD_NORM].data};
+    } else if (model_keeps_embedding(p->model)) {
+        plan_step *s = plan_add_step(p, SIDE_CPU, OP_NORM, -1, BUF_X);
+        *STEP_ARGS(s, norm) = (args_norm){.kind = NORM_NONE, .width = p->model->hp.n_embd};
+        s->out = BUF_LAYER_EMBD;
+    }
     if (plan_has_streams(p)) plan_add_spread(p);
     if (p->model->draft.target)
         plan_add_draft_in(p);
@@ -376,10 +380,6 @@ static pi_status resolve_acts(plan *p, plan_side side, const cpu_kernels *kernel
     return PI_OK;
 }
 
-static bool is_ffn_weight(tensor_role role) {
-    return role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN;
-}
-
 /* An odd number of cache lines per row: otherwise equal elements of neighbouring pairs, which
  * products write together, would map to one set of the L1 cache. */
 static int64_t width_of_pairs(int64_t n) {
@@ -424,11 +424,6 @@ static void widen(int64_t *width, plan_buffer b, int64_t n) {
     if (n > width[b]) width[b] = n;
 }
 
-/* Elements of a recurrent mixer's output. */
-static int64_t recurrent_width(const plan *p, const plan_recurrent *r) {
-    return r->mixer == MIXER_CONV ? p->model->hp.n_embd : r->n_head * r->head_dim;
-}
-
 static void set_widths(plan *p, plan_side side) {
     const plan_step *steps = side == SIDE_CPU ? p->steps : p->gpu_steps;
     int n_steps = side == SIDE_CPU ? p->n_steps : p->n_gpu_steps;
@@ -460,7 +455,9 @@ static void set_widths(plan *p, plan_side side) {
         if (s->op == OP_CONV) {
             const plan_recurrent *mixer = STEP_ARGS(s, recurrent)->mixer;
             widen(width, BUF_SSM_CONV, mixer->n_conv);
-            widen(width, BUF_SSM_OUT, recurrent_width(p, mixer));
+            widen(width, BUF_SSM_OUT,
+                  mixer->mixer == MIXER_CONV ? p->model->hp.n_embd
+                                             : mixer->n_head * mixer->head_dim);
         }
         if (s->op == OP_SHIFT)
             widen(width, s->out, STEP_ARGS(s, shift)->n * (int64_t)p->model->hp.n_embd);
@@ -493,7 +490,9 @@ static void count_bytes(plan *p, const plan_step *steps, int n_steps) {
         if (!fixed) p->ffn_bytes += s->weight_bytes;
         for (int k = 0; k < s->n_matrices; k++) {
             const plan_matrix *pm = &s->matrix[k];
-            if (!fixed || !is_ffn_weight(pm->role)) continue;
+            const tensor_role r = pm->role;
+            bool ffn = r == ROLE_FFN_GATE || r == ROLE_FFN_UP || r == ROLE_FFN_DOWN;
+            if (!fixed || !ffn) continue;
             p->ffn_bytes += pm->row_size * (uint64_t)pm->w.n_out;
             p->fixed_ffn_bytes += pm->row_size * (uint64_t)pm->w.n_out;
         }
@@ -533,29 +532,16 @@ static pi_status allocate(const model *m, const plan_options *o, plan **out, pi_
     return PI_OK;
 }
 
-static pi_status allocate_ffn(plan *p, pi_error *err) {
-    size_t n = (size_t)p->model->hp.n_layer;
-    size_t sides = 1 + (p->n_devices > 1 ? (size_t)p->n_devices : 1);
-    p->ffn = mem_calloc(sides * n, sizeof *p->ffn);
-    if (!p->ffn) return error_nomem(err, sides * n * sizeof *p->ffn, "plan");
-    p->gpu_ffn = p->ffn + n;
-    return PI_OK;
-}
-
-/* Whether the kernel for a single token can norm the X that it completes. */
-static bool completes_x(const plan_step *s) {
-    const plan_kernel kernel = s->kernel[FORM_ONE];
-    if (!s->add_to_x) return false;
-    if (s->op == OP_FFN_DOWN) return kernel == KERNEL_VECTOR || kernel == KERNEL_UNION;
-    return s->op == OP_MATMUL && s->n_matrices == 1 && kernel == KERNEL_VECTOR;
-}
-
-/* For a single token only: the last block norms one column after the other, separate kernels all at
- * once. */
+/* Where the kernel for a single token can also norm the X that it completes, it does. For a single
+ * token only: the last block norms one column after the other, separate kernels all at once. */
 static void merge_norms(plan *p, uint32_t devices) {
     for (int i = 0; i + 1 < p->n_gpu_steps; i++) {
         plan_step *s = &p->gpu_steps[i], *next = s + 1;
-        if (!(devices >> s->device & 1) || next->device != s->device || !completes_x(s)) continue;
+        const plan_kernel kernel = s->kernel[FORM_ONE];
+        bool down = s->op == OP_FFN_DOWN && (kernel == KERNEL_VECTOR || kernel == KERNEL_UNION);
+        bool matmul = s->op == OP_MATMUL && s->n_matrices == 1 && kernel == KERNEL_VECTOR;
+        if (!(devices >> s->device & 1) || next->device != s->device) continue;
+        if (!s->add_to_x || !(down || matmul)) continue;
         if (next->op != OP_NORM || next->in != BUF_X || next->out != BUF_Y) continue;
         s->norms = true;
         next->kernel[FORM_ONE] = KERNEL_SKIP;
@@ -570,8 +556,12 @@ static pi_status build(plan *p, const cpu_kernels *kernels, const plan_options *
     p->end_layer = options->end_layer > 0 ? options->end_layer : m->hp.n_layer;
     assert(p->first_layer >= 0 && p->first_layer < p->end_layer && p->end_layer <= m->hp.n_layer);
     pi_status status = plan_set_splits(p, options, err);
-    if (status == PI_OK) status = allocate_ffn(p, err);
     if (status != PI_OK) return status;
+    const size_t n_layer = (size_t)m->hp.n_layer;
+    const size_t sides = 1 + (p->n_devices > 1 ? (size_t)p->n_devices : 1);
+    p->ffn = mem_calloc(sides * n_layer, sizeof *p->ffn);
+    if (!p->ffn) return error_nomem(err, sides * n_layer * sizeof *p->ffn, "plan");
+    p->gpu_ffn = p->ffn + n_layer;
     assert(!plan_is_stage(p) || p->head == SIDE_CPU);
     add_all(p, options);
     p->n_own_state = p->n_state;

@@ -82,8 +82,8 @@ typedef struct plan_options {
     int32_t attn_blocks;
     pi_head predict_head; /* of the output head on the CPU; with max_loss 0 AUTO is DENSE */
     uint64_t cache_bytes; /* for PI_MODE_AUTO: last-level cache of the CPU; 0: this machine's */
-    /* For placement: PLAN_STAY_* bits of the parts of each layer, and of the head, that must stay
-     * on the CPU [n_layer + 1]; NULL: none. */
+    /* For placement: which parts of each layer, and of the head, must stay on the CPU, as bits
+     * PLAN_STAY_* [n_layer + 1]; NULL: none. */
     const uint8_t *stays;
     gpu_supports *supports; /* gpu_backend.supports; NULL: gpu_kernels_support */
     /* Bit i: on GPU i kernels of a program do not overlap (gpu_info.overlaps), so the kernel that

@@ -1,5 +1,5 @@
-/* plan_device.c: divides a plan among GPUs: checks the splits, extracts one GPU's part, and joins
- * messages with the kernels that make or need their contents. */
+/* plan_device.c: divides a plan among GPUs: checks the splits, extracts one GPU's part, and fuses
+ * messages with the kernels that write or read their contents. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -158,20 +158,15 @@ plan_ffn *plan_gpu_ffn(const plan *p, int device, int layer) {
 
 /* ---- messages of few tokens ------------------------------------------------------------------ */
 
-/* The CPU's RECEIVE of a GPU's message. */
-static plan_step *receiver_of(const plan *p, const plan_step *send) {
-    plan_step *s = p->steps;
-    while (s->op != OP_RECEIVE ||
-           STEP_ARGS(s, message)->exchange != STEP_ARGS(send, message)->exchange)
-        s++;
-    return s;
-}
-
 /* If the CPU only quantizes the message, it crosses the bus in int8 form: 34% of the bytes. A CPU
  * that forwards the message to helpers needs floats. */
 static void choose_form(const plan *p, plan_step *send) {
     const unsigned int8 = 1u << CPU_ACT_Q8 | 1u << CPU_ACT_Q8_BF16;
-    plan_step *receive = receiver_of(p, send), *next = receive + 1;
+    plan_step *receive = p->steps; /* on the CPU */
+    while (receive->op != OP_RECEIVE ||
+           STEP_ARGS(receive, message)->exchange != STEP_ARGS(send, message)->exchange)
+        receive++;
+    plan_step *next = receive + 1;
     bool last = next == p->steps + p->n_steps;
     if (last || next->op != OP_QUANTIZE || next->in != BUF_Y || next->layer != receive->layer)
         return;
@@ -183,8 +178,8 @@ static void choose_form(const plan *p, plan_step *send) {
     STEP_ARGS(next, quantize)->received = true;
 }
 
-/* The input of a split layer is sent by the norm that makes it, together with the step that makes
- * the bits. */
+/* The norm that computes the input of a split layer also sends it, and the step that selects
+ * neurons or experts sends these. */
 static bool join_send(plan_step *steps, int at) {
     plan_step *send = &steps[at], *bits = NULL;
     for (plan_step *s = send - 1; s >= steps && s->layer == send->layer; s--) {
@@ -200,19 +195,18 @@ static bool join_send(plan_step *steps, int at) {
     return false;
 }
 
-/* What the residual stream receives is normed by the next step: the kernel that waits does both. */
-static void join_receive(plan_step *receive, plan_step *norm) {
-    if (receive->out != BUF_X || norm->op != OP_NORM || norm->in != BUF_X) return;
-    if (norm->device != receive->device || STEP_ARGS(norm, norm)->width % 4) return;
-    STEP_ARGS(receive, message)->norms = true;
-    plan_set_kernel(norm, KERNEL_SKIP, KERNEL_SKIP, norm->kernel[FORM_MANY]);
-}
-
 void plan_join_messages(plan *p) {
     for (int i = 0; i < p->n_gpu_steps; i++) {
         plan_step *s = &p->gpu_steps[i];
         if (s->op == OP_SEND && s->in == BUF_Y && join_send(p->gpu_steps, i)) choose_form(p, s);
-        if (s->op == OP_RECEIVE && i + 1 < p->n_gpu_steps) join_receive(s, s + 1);
+        /* If the next step norms the received residual stream, the kernel that waits does both. */
+        plan_step *next = s + 1;
+        if (s->op != OP_RECEIVE || i + 1 == p->n_gpu_steps || s->out != BUF_X) continue;
+        if (next->op != OP_NORM || next->in != BUF_X || next->device != s->device ||
+            STEP_ARGS(next, norm)->width % 4)
+            continue;
+        STEP_ARGS(s, message)->norms = true;
+        plan_set_kernel(next, KERNEL_SKIP, KERNEL_SKIP, next->kernel[FORM_MANY]);
     }
 }
 

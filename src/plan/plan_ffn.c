@@ -30,15 +30,6 @@ plan_step *plan_add_slice_step(const plan_slice *h, plan_op op, plan_buffer in) 
     return s;
 }
 
-static plan_step *add_norm(const plan_slice *h) {
-    /* In parallel layers both blocks may share one norm. */
-    bool own = tensors_of(h)[ROLE_FFN_NORM].data;
-    plan_step *s = plan_add_norm(h->p, h->side, h->layer, own ? ROLE_FFN_NORM : ROLE_ATTN_NORM,
-                                 own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
-    s->cold = !h->primary && h->side == SIDE_CPU;
-    return tensors_of(h)[ROLE_FFN_SHIFT].data ? plan_add_ffn_shift(h->p, h->layer, s) : s;
-}
-
 /* The slice's rows of a matrix that has a row per neuron. */
 static void add_neuron_matrix(const plan_slice *h, plan_step *s, tensor_role role, tensor_role bias,
                               plan_buffer out) {
@@ -75,7 +66,12 @@ void plan_add_ffn_norm(const plan_slice *h, predictor_kind kind) {
         plan_add_slice_step(h, OP_QUANTIZE, BUF_X);
         add_first_product(h, BUF_X, relu);
     }
-    plan_step *s = add_norm(h);
+    const model_tensor *t = tensors_of(h);
+    const bool own = t[ROLE_FFN_NORM].data; /* in parallel layers both blocks may share one norm */
+    plan_step *s = plan_add_norm(h->p, h->side, h->layer, own ? ROLE_FFN_NORM : ROLE_ATTN_NORM,
+                                 own ? ROLE_FFN_NORM_BIAS : ROLE_ATTN_NORM_BIAS);
+    s->cold = !h->primary && h->side == SIDE_CPU;
+    if (t[ROLE_FFN_SHIFT].data) s = plan_add_ffn_shift(h->p, h->layer, s);
     if (low_rank && !residual) add_first_product(h, BUF_Y, relu);
     if (kind == PREDICTOR_SIGN) { /* on the GPU, from the values that the norm quantizes */
         if (h->side == SIDE_CPU) {
@@ -106,23 +102,6 @@ static void describe_predictor(const plan_slice *h, const plan_options *o, int64
 
 /* ---- sparse layers --------------------------------------------------------------------------- */
 
-/* Activations from all values of gate. */
-static void add_cutoff(const plan_slice *h) {
-    plan_step *s = plan_add_slice_step(h, OP_MATMUL, BUF_Y);
-    add_neuron_matrix(h, s, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
-    s = plan_add_slice_step(h, OP_TOP_K, BUF_GATE);
-    STEP_ARGS(s, top_k)->cutoff = h->p->model->layers[h->layer].hp.ffn_cutoff;
-}
-
-static void set_parts(plan_ffn *ffn) {
-    if (ffn->n_ff == 0) return;
-    int64_t n = ffn->n_ff / PLAN_FFN_PART_ROWS;
-    n = n < 1 ? 1 : n > PLAN_FFN_MAX_PARTS ? PLAN_FFN_MAX_PARTS : n;
-    int64_t rows = (ffn->n_ff + n - 1) / n;
-    ffn->part_rows = (rows + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
-    ffn->n_parts = (int)((ffn->n_ff + ffn->part_rows - 1) / ffn->part_rows);
-}
-
 static void describe(const plan_slice *h, pi_mode mode) {
     const model_layer *l = &h->p->model->layers[h->layer];
     plan_ffn *ffn = h->ffn;
@@ -141,7 +120,13 @@ static void describe(const plan_slice *h, pi_mode mode) {
             h->p, h->layer, ROLE_FFN_DOWN_T, h->biased ? ROLE_FFN_DOWN_BIAS : ROLE_COUNT, BUF_Y);
         ffn->down = plan_take_rows(&whole, h->first, h->n);
     }
-    set_parts(ffn);
+    if (ffn->n_ff > 0) { /* the parts that threads of the CPU take */
+        int64_t n = ffn->n_ff / PLAN_FFN_PART_ROWS;
+        n = n < 1 ? 1 : n > PLAN_FFN_MAX_PARTS ? PLAN_FFN_MAX_PARTS : n;
+        const int64_t rows = (ffn->n_ff + n - 1) / n;
+        ffn->part_rows = (rows + CPU_ROW_TILE - 1) / CPU_ROW_TILE * CPU_ROW_TILE;
+        ffn->n_parts = (int)((ffn->n_ff + ffn->part_rows - 1) / ffn->part_rows);
+    }
     if (h->side == SIDE_CPU && ffn->part_rows > h->p->max_part_rows)
         h->p->max_part_rows = ffn->part_rows;
 }
@@ -171,7 +156,12 @@ void plan_set_neuron_kernel(const plan_slice *h, plan_step *s) {
 }
 
 void plan_add_sparse_neurons(const plan_slice *h) {
-    if (has_cutoff(h)) add_cutoff(h);
+    if (has_cutoff(h)) { /* activations from all values of gate */
+        plan_step *gate = plan_add_slice_step(h, OP_MATMUL, BUF_Y);
+        add_neuron_matrix(h, gate, ROLE_FFN_GATE, ROLE_FFN_GATE_BIAS, BUF_GATE);
+        plan_step *top_k = plan_add_slice_step(h, OP_TOP_K, BUF_GATE);
+        STEP_ARGS(top_k, top_k)->cutoff = h->p->model->layers[h->layer].hp.ffn_cutoff;
+    }
     plan_step *sparse = plan_add_slice_step(h, OP_FFN_SPARSE, BUF_Y);
     plan_add_neuron_matrices(h, sparse);
     STEP_ARGS(sparse, ffn)->ffn = h->ffn;
@@ -308,15 +298,6 @@ void plan_add_answers(const plan_slices *f) {
     STEP_ARGS(m.receive, message)->helpers = f->n > 2;
 }
 
-static void prefetch_neurons(plan *p, int layer) {
-    const plan_slice h = {.p = p, .layer = layer, .side = SIDE_CPU, .primary = true};
-    int first = p->n_steps;
-    plan_add_ffn_norm(&h, p->model->layers[layer].sparse.predictor);
-    plan_step *s = plan_add_slice_step(&h, OP_PREFETCH, BUF_Y);
-    STEP_ARGS(s, ffn)->ffn = &p->ffn[layer];
-    for (int i = first; i < p->n_steps; i++) p->steps[i].kernel[FORM_MANY] = KERNEL_SKIP;
-}
-
 /* What a layer may prefetch: experts, neurons, nothing. */
 static tensor_role prefetched(const plan *p, int layer, const plan_options *options) {
     const model_layer *l = &p->model->layers[layer];
@@ -346,6 +327,12 @@ void plan_add_prefetch(plan *p, int layer, const plan_options *options) {
     if (plan_sums_streams(p)) return;                           /* X is not the layer's input */
     if (p->model->layers[layer].t[ROLE_FFN_SHIFT].data) return; /* it also reads the last token */
     if (what == ROLE_ROUTER) plan_prefetch_experts(p, layer);
-    if (what == ROLE_FC1) prefetch_neurons(p, layer);
+    if (what == ROLE_FC1) { /* neurons */
+        const plan_slice h = {.p = p, .layer = layer, .side = SIDE_CPU, .primary = true};
+        plan_add_ffn_norm(&h, p->model->layers[layer].sparse.predictor);
+        plan_step *s = plan_add_slice_step(&h, OP_PREFETCH, BUF_Y);
+        STEP_ARGS(s, ffn)->ffn = &p->ffn[layer];
+        for (int i = first; i < p->n_steps; i++) p->steps[i].kernel[FORM_MANY] = KERNEL_SKIP;
+    }
     for (int i = first; i < p->n_steps; i++) p->steps[i].early = true;
 }

@@ -30,7 +30,7 @@ int plan_device_of(const plan *p, int layer);
 pi_status plan_set_splits(plan *p, const plan_options *o, pi_error *err);
 /* Sorts the GPU steps by device; before, helpers' steps are interleaved. */
 pi_status plan_sort_by_device(plan *p, pi_error *err);
-/* Joins messages with the GPU's kernels next to them. Call after all quantized forms are known. */
+/* Fuses messages with the GPU's kernels next to them. Call after all quantized forms are known. */
 void plan_join_messages(plan *p);
 /* Floats per row of the GPU's buffers, from the plan's GPU steps. */
 void plan_set_gpu_widths(plan *p);
@@ -39,7 +39,7 @@ void plan_set_gpu_widths(plan *p);
 bool plan_quantizes(const plan_step *s, plan_side side);
 /* Messages of a device need at least this many words of bits. */
 void plan_need_bits(plan *p, int device, int64_t words);
-/* Overrides the default kernels of a step (plan_form.c). */
+/* Overrides the default kernels of a step (plan_ops.c). */
 void plan_set_kernel(plan_step *s, plan_kernel one, plan_kernel few, plan_kernel many);
 void plan_set_default_kernel(plan_step *s, plan_side side);
 /* Sets the token counts of forms, and the steps that one thread runs. Call after all steps
@@ -67,35 +67,18 @@ plan_step *plan_add_addition(plan *p, plan_side side, int layer, plan_buffer in,
                              tensor_role post_norm);
 /* Sparse attention by index: from the quantized Y to the blocks that attention reads. */
 void plan_add_index(plan *p, int layer);
-/* The index of compressed attention: keys and weights from the quantized Y; then, with the
- * index queries, the positions. */
-void plan_add_index_inputs(plan *p, int layer);
-void plan_add_positions(plan *p, int layer);
 /* Sparse attention by bounds of keys: from Q and the cache to the blocks that attention reads. */
 void plan_add_bounds(plan *p, int layer, int64_t q_stride);
 /* The matrices of n heads, or groups of heads, stored one after the other. */
 args_heads *plan_add_heads(plan *p, int layer, plan_buffer in, tensor_role role, plan_buffer out,
                            int n);
-/* Queries and index queries from their latent vector. */
-void plan_add_latent_queries(plan *p, int layer);
-/* Compressed keys (plan_compress.c): from the quantized Y to queries and keys; then attention's
+/* Compressed keys: from the quantized Y to queries and keys; then attention's
  * result is rotated back and projected by groups of heads. */
 void plan_add_compressed(plan *p, int layer);
 void plan_add_groups(plan *p, int layer);
-/* Index keys of blocks of positions: adds their matrix product to `products`, then the step that
- * completes the keys. */
-void plan_add_pools(plan *p, int layer, plan_step *products);
-/* Selects the compressed keys that a token attends to. */
-void plan_add_selected_keys(plan *p, int layer);
 /* MLA: from the normed input to attention's input, and from attention's result to values. */
 void plan_add_latents(plan *p, int layer);
 void plan_add_values(plan *p, int layer);
-/* Embeddings per layer: of all layers, from the quantized X; and the steps of one layer. */
-void plan_add_layer_embeddings(plan *p);
-void plan_add_layer_embedding(plan *p, int layer);
-/* The normed embedding: keeps it for all layers; X += a number times it. */
-void plan_add_kept_embedding(plan *p);
-void plan_add_embedding_skip(plan *p, int layer);
 /* Heads that draft (plan_draft.c). What `drafter` reads before a layer, n_layer: after the last
  * one; the stream is on the CPU. */
 bool plan_draft_reads(const model *drafter, int layer);
@@ -147,7 +130,7 @@ plan_message plan_add_answer(plan *p, plan_side from, int layer, bool first);
  * addition to X. */
 void plan_add_recurrent_in(plan *p, int layer);
 void plan_add_recurrent(plan *p, int layer);
-/* RWKV (plan_wkv.c): the mixer of layer `layer`, from Y to X +=; its FFN's input, from the norm's
+/* RWKV: the mixer of layer `layer`, from Y to X +=; its FFN's input, from the norm's
  * step to the quantized Y. Returns the last step. */
 void plan_add_wkv(plan *p, int layer);
 plan_step *plan_add_ffn_shift(plan *p, int layer, plan_step *norm);

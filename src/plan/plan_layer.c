@@ -3,10 +3,9 @@
  *   attention block   norm -> Q, K, V -> rotation and cache -> attention -> output      X +=
  *   FFN block         norm -> gate and up -> down                                       X +=
  *
- * Other files add steps for some models or placements: plan_latent.c MLA, plan_compress.c
- * compressed keys, plan_index.c sparse attention, plan_recurrent.c and plan_wkv.c recurrent mixers,
- * plan_experts.c mixtures of experts, plan_ffn.c selected neurons and layers on several devices,
- * plan_streams.c residual streams, plan_layer_embd.c embeddings per layer. */
+ * Other files add steps for some models or placements: plan_attention.c sparse and compressed
+ * attention, plan_recurrent.c recurrent mixers, plan_experts.c mixtures of experts, plan_ffn.c
+ * selected neurons and layers on several devices, plan_streams.c several residual streams. */
 #include <assert.h>
 #include <math.h>
 
@@ -218,14 +217,6 @@ void plan_add_down(const plan_slice *h, plan_step *hidden) {
     if (h->side == SIDE_GPU) s->slot = hidden->slot = PLAN_SLOT_HIDDEN;
 }
 
-/* All neurons of a device, from the quantized Y to X +=. */
-static void add_dense_neurons(const plan_slice *h) {
-    plan_step *s = plan_add_slice_step(h, OP_FFN_IN, BUF_Y);
-    plan_add_neuron_matrices(h, s);
-    plan_set_neuron_kernel(h, s);
-    plan_add_down(h, s);
-}
-
 /* The layer's primary norms the input; the other devices with neurons receive it and return their
  * partial sums. */
 static void add_ffn_block(plan *p, int layer, const plan_options *options) {
@@ -240,11 +231,15 @@ static void add_ffn_block(plan *p, int layer, const plan_options *options) {
     if (predicts) plan_add_selection(&f, options);
     if (f.n > 1) plan_add_arrivals(&f);
     for (int i = 0; i < f.n; i++) {
-        if (f.slice[i].n == 0) continue;
-        if (dense)
-            add_dense_neurons(&f.slice[i]);
-        else
-            plan_add_sparse_neurons(&f.slice[i]);
+        const plan_slice *h = &f.slice[i];
+        if (h->n > 0 && dense) { /* all neurons of the device, from the quantized Y to X += */
+            plan_step *hidden = plan_add_slice_step(h, OP_FFN_IN, BUF_Y);
+            plan_add_neuron_matrices(h, hidden);
+            plan_set_neuron_kernel(h, hidden);
+            plan_add_down(h, hidden);
+        } else if (h->n > 0) {
+            plan_add_sparse_neurons(h);
+        }
     }
     if (f.n > 1) plan_add_answers(&f);
     if (!plan_adds_late(p, layer, ROLE_FFN_POST_NORM)) return;
@@ -255,17 +250,28 @@ static void add_ffn_block(plan *p, int layer, const plan_options *options) {
 
 /* ---- the layer ------------------------------------------------------------------------------- */
 
-/* The last addition of the layer also scales the stream: architectures with this scale have
- * post-norms, or a gate (RWKV-6). */
-static void scale_layer(plan *p, int layer) {
-    const float *scale = p->model->layers[layer].t[ROLE_LAYER_SCALE].data, half = 0.5f;
-    int32_t period = p->model->hp.halve_period;
-    if (period > 0 && (layer + 1) % period == 0) scale = &half;
-    if (!scale) return;
-    bool gpu = p->splits[layer].primary == SIDE_GPU;
-    plan_step *s = gpu ? &p->gpu_steps[p->n_gpu_steps - 1] : &p->steps[p->n_steps - 1];
-    assert(s->layer == layer);
-    STEP_ARGS(s, add)->x_scale = *scale;
+/* Embeddings per layer (Gemma 3n and 4; Google DeepMind 2025): in addition to its embedding, a
+ * token has a short vector for every layer: the sum of a table's row and a projection of the
+ * embedding (plan.c),
+ *
+ *   e = (norm(W x) + sqrt(n) table[token]) / sqrt(2)        n elements for each layer
+ *
+ * At its end a layer adds norm(W_out (f(W_gate x) * e)) to the residual stream x; with several
+ * streams, to all except the first. Only single rows of the table are read, so that it may stay on
+ * disk. */
+static void add_layer_embedding(plan *p, int layer) {
+    plan_side side = p->splits[layer].primary;
+    plan_buffer from = plan_has_streams(p) ? BUF_Y : BUF_X;
+    plan_add_step(p, side, OP_QUANTIZE, layer, from);
+    plan_step *s = plan_add_step(p, side, OP_MATMUL, layer, from);
+    plan_add_matrix(p, s, ROLE_LAYER_EMBD_GATE, ROLE_COUNT, BUF_GATE);
+    s = plan_add_step(p, side, OP_QUANTIZE, layer, BUF_GATE);
+    STEP_ARGS(s, quantize)->layer_embd = true;
+    if (side == SIDE_GPU) plan_set_kernel(s, KERNEL_VECTOR, KERNEL_VECTOR, KERNEL_TILED);
+    s = plan_add_step(p, side, OP_MATMUL, layer, BUF_GATE);
+    plan_add_matrix(p, s, ROLE_LAYER_EMBD_OUT, ROLE_COUNT, BUF_Y);
+    s = plan_add_addition(p, side, layer, BUF_Y, ROLE_LAYER_EMBD_POST_NORM);
+    if (plan_has_streams(p)) s->out = BUF_STREAMS;
 }
 
 void plan_add_layer(plan *p, int layer, const plan_options *options) {
@@ -291,7 +297,22 @@ void plan_add_layer(plan *p, int layer, const plan_options *options) {
         plan_add_addition(p, p->splits[layer].primary, layer, BUF_ATTN_OUT, ROLE_ATTN_POST_NORM);
     if (p->model->arch->experts_early) plan_add_beside_early(p, layer);
     if (plan_has_streams(p)) plan_add_correction(p, layer);
-    if (p->model->hp.n_embd_layer > 0) plan_add_layer_embedding(p, layer);
-    if (l->t[ROLE_EMBD_SKIP].data) plan_add_embedding_skip(p, layer);
-    scale_layer(p, layer);
+    if (p->model->hp.n_embd_layer > 0) add_layer_embedding(p, layer);
+    if (l->t[ROLE_EMBD_SKIP].data) { /* X += the embedding times a number (Talkie) */
+        const float *scale = l->t[ROLE_EMBD_SKIP].data;
+        plan_step *s = plan_add_step(p, p->splits[layer].primary, OP_ADD, layer, BUF_LAYER_EMBD);
+        *STEP_ARGS(s, add) = (args_add){.norm = {.kind = NORM_NONE, .width = p->model->hp.n_embd},
+                                        .scale = *scale,
+                                        .x_scale = 1};
+    }
+    /* The last addition of the layer also scales the stream: architectures with this scale have
+     * post-norms, or a gate (RWKV-6). */
+    const int32_t period = p->model->hp.halve_period;
+    const bool halves = period > 0 && (layer + 1) % period == 0;
+    const float *scale = l->t[ROLE_LAYER_SCALE].data;
+    if (!halves && !scale) return;
+    const bool gpu = p->splits[layer].primary == SIDE_GPU;
+    plan_step *last = gpu ? &p->gpu_steps[p->n_gpu_steps - 1] : &p->steps[p->n_steps - 1];
+    assert(last->layer == layer);
+    STEP_ARGS(last, add)->x_scale = halves ? 0.5f : *scale;
 }

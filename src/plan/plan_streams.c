@@ -9,7 +9,7 @@
  *   y   = the layer's result for p_0             in X
  *   x_a = p_a + (1 + (C r(y))_a) (y - p_0)
  *
- * The layer's own embedding (plan_layer_embd.c), computed from x_0, is added to all streams except
+ * The layer's own embedding (plan_layer.c), computed from x_0, is added to all streams except
  * x_0. Before the layers OP_SPREAD computes x_a from x_0. After the layers OP_MERGE computes X, the
  * mean of x_0 and the other streams, each multiplied by its matrix. Both rescale the products to
  * the norm of x_0.

@@ -38,7 +38,7 @@ float attn_score_scale(const cpu_exec *c, const attn_layer *a, int64_t pos);
 void attn_finish_query(const cpu_exec *c, const attn_layer *a, int head, float *out,
                        const float *acc, float m, float l);
 
-/* cpu_latent_prompt.c: whether this ubatch expands the cached rows of compressed attention to keys
+/* cpu_latent.c: whether this ubatch expands the cached rows of compressed attention to keys
  * and values of every head, and attention that does. */
 bool attn_expands(const cpu_exec *c, int layer);
 void attn_run_expanded(cpu_exec *c, const plan_step *s, const attn_layer *a, int ith);

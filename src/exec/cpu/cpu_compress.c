@@ -1,4 +1,4 @@
-/* cpu_compress.c: steps of attention with compressed keys (plan_compress.c). Each element of a key
+/* cpu_compress.c: steps of attention with compressed keys (plan_attention.c). Each element of a key
  * is a softmax-weighted sum over positions. Its state (maximum, sum of weights, weighted sum) is
  * updated token by token. A session keeps the states of the incomplete key and, if keys overlap,
  * those of the next key, to which the same tokens contribute. Index keys of Qwen4 are means. */

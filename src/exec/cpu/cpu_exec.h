@@ -14,12 +14,68 @@
 #include "activity.h"
 #include "adapt.h"
 #include "adapt_neurons.h"
-#include "experts_state.h"
 #include "gpu_exchange.h"
 #include "paging.h"
-#include "thread_scratch.h"
 #include "trace.h"
 #include "ubatch.h"
+
+/* ---- working memory of a thread -------------------------------------------------------------- */
+
+enum {
+    /* Decode splits long contexts over threads; states of split ranges are kept and merged. */
+    ATTN_SPLIT_LENGTH = 1024, /* positions per task at least, so that merging stays negligible */
+    ATTN_MAX_SPLITS = 32,
+    ATTN_QUERIES = 128 /* rows of Q per task: amortizes decoding K and V over a prompt's tokens */
+};
+
+/* Bytes of weights that a thread read in this ubatch, in steps that do not read all of theirs. */
+typedef struct ubatch_bytes {
+    uint64_t ffn;       /* rows of gate, up and down */
+    uint64_t gathered;  /* non-contiguous rows among these */
+    uint64_t predictor; /* second products, signs */
+    uint64_t head;      /* rows of the output matrix */
+    uint64_t active;    /* not bytes: active neurons of sparse layers */
+} ubatch_bytes;
+
+/* Positions whose keys and values are computed at once; a multiple of CPU_PANEL. */
+enum { LATENT_BLOCK = 128 };
+
+/* Prefill with compressed attention (cpu_latent.c), one head at a time. head_dim: of a query
+ * or of a value, the larger. */
+typedef struct latent_scratch {
+    int64_t row_stride, head_dim; /* floats; row_stride: of a cached row, whole cache lines */
+    float *rows;                  /* [LATENT_BLOCK][row_stride] as floats; also gathered rows of the
+                                     cache, where attention reads selected ones */
+    float *k, *v;                 /* [LATENT_BLOCK][head_dim] */
+    void *act;                    /* latent vectors, quantized */
+    float *q, *acc;               /* [n_batch][head_dim] */
+    float *m, *l;                 /* [n_batch] */
+    int32_t *first, *limit;       /* [n_batch] */
+} latent_scratch;
+
+/* Positions whose index scores are computed at once (DSA); a multiple of CPU_ROW_TILE. */
+enum { INDEX_PART = 256 };
+
+typedef struct thread_scratch {
+    void *kernel; /* for matmul (decoded tiles of weights) and attention kernels */
+    /* Queries and softmax states of attention. */
+    float *q, *m, *l, *acc; /* attn_queries rows */
+    int32_t *first, *limit; /* [attn_queries] */
+    void *head;             /* OP_HEADS: quantized input of a head */
+    void *index_act;        /* DSA: quantized index queries, attn_queries of them */
+    float *index;           /* DSA: [attn_queries][INDEX_PART] products with index keys */
+    latent_scratch latent;
+    /* One part of an FFN layer. */
+    float *gate, *up; /* [PLAN_EXPERT_MAX_COLS tokens][max_part_rows] */
+    int32_t *rows;    /* [max_part_rows], selected neurons */
+    uint8_t *mark;    /* [max_part_rows], bit c: token c selected the neuron */
+    float *recur; /* a head of a recurrent layer, CPU_RECUR_TOKENS: decays, keys, queries, values;
+                     then what its kernel needs */
+    float *best;  /* [n_batch] OP_HEAD_SCORES: per row of logits, this thread's best score */
+    ubatch_bytes counts;
+} thread_scratch;
+
+/* ---- the CPU's side of a context ------------------------------------------------------------- */
 
 /* What the CPU's steps work on; the calling thread writes it before the workers start. */
 typedef struct cpu_exec {
@@ -50,8 +106,8 @@ typedef struct cpu_exec {
     ubatch_experts experts;
 
     engine_ubatch ubatch;
-    bool decodes;         /* somebody reads the inputs of products: BUF_Y also has the values of
-                             messages in int8 form */
+    bool decodes;         /* an observer reads the inputs of products: messages in int8 form are
+                             also converted to floats in BUF_Y */
     int idle_layer;       /* of the ubatch: the last layer whose exchange has nothing to do */
     int64_t n_received;   /* messages of GPUs since the forward pass began */
     atomic_bool gpu_lost; /* during a ubatch: a GPU timed out */
@@ -122,7 +178,6 @@ void cpu_exec_ffn_down_rows(cpu_exec *c, const plan_step *s, const plan_ffn *f);
 /* cpu_head.c */
 void cpu_exec_head_scores(cpu_exec *c, const plan_step *s, int ith);
 void cpu_exec_head_rows(cpu_exec *c, const plan_step *s, const args_head *a, int ith);
-/* cpu_draft.c */
 void cpu_exec_draft_read(cpu_exec *c, const args_draft_read *a);
 void cpu_exec_draft_keep(cpu_exec *c);
 void cpu_exec_draft_in(cpu_exec *c, const plan_step *s, const args_draft_in *a);
@@ -131,7 +186,7 @@ void cpu_exec_draft_logits(cpu_exec *c);
 void cpu_exec_route(cpu_exec *c, const plan_step *s, const plan_experts *e);
 void cpu_exec_prefetch_experts(cpu_exec *c, const plan_step *s, const plan_experts *e);
 void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e);
-/* cpu_experts.c, cpu_expert_rows.c */
+/* cpu_experts.c */
 void cpu_exec_experts_gather(cpu_exec *c, const plan_experts *e);
 void cpu_exec_experts_fc1(cpu_exec *c, const plan_step *s, const plan_experts *e, int ith);
 void cpu_exec_experts_quantize(cpu_exec *c, const plan_step *s, const plan_experts *e);
@@ -160,10 +215,10 @@ void cpu_exec_find_ngrams(cpu_exec *c);
 void cpu_exec_norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, const float *x,
                        float *y);
 
-/* Allocate what a session needs for OP_FIND_BLOCKS: nothing if its tokens attend to all blocks.
- * attn_blocks: of plan_options. PI_ERR_NOMEM. */
-/* block_scores_layout fills in all fields but `data`; n_bytes is 0 if no scores are needed. False:
- * the size overflows. */
+/* A session's memory for OP_FIND_BLOCKS: scores of blocks, and bounds of keys; none of either if
+ * its tokens attend to all blocks. attn_blocks: of plan_options. The layout functions fill in all
+ * fields except `data`, with n_bytes 0 if no memory is needed; false: the size overflows. The
+ * create functions also allocate it. PI_ERR_NOMEM. */
 bool block_scores_layout(const model_hparams *hp, int32_t attn_blocks, int n_batch, int64_t n_ctx,
                          block_scores *out);
 pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t attn_blocks,
@@ -171,8 +226,6 @@ pi_status block_scores_create(block_scores *b, const model_hparams *hp, int32_t 
 void block_scores_free(block_scores *b); /* *b may be zeroed */
 /* The positions that a token attends to [n_list], if the session has lists. */
 int32_t *cpu_exec_block_list(const ubatch_item *item, int token);
-/* Fills in all fields but `data`; n_bytes is 0 if no bounds are needed. False: the size
- * overflows. */
 bool key_bounds_layout(const model *m, int32_t attn_blocks, int64_t n_ctx, key_bounds *out);
 pi_status key_bounds_create(key_bounds *b, const model *m, int32_t attn_blocks, int64_t n_ctx,
                             pi_error *err);
@@ -197,8 +250,8 @@ static inline void cpu_exec_fill_angles(cpu_exec *c, int64_t row) {
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* A way to multiply: the layout of its activations, and a function that computes y[c * ldy + r] for
- * rows [r0, r1) of a matrix. */
+/* How a product is computed, by matrix-vector or tiled kernels: the layout of the activations, and
+ * a function that computes y[c * ldy + r] for rows [r0, r1) of a matrix. */
 typedef struct cpu_exec_product {
     cpu_act_layout layout;
     void (*run)(const cpu_mat_kernels *mk, const cpu_mat *w, int64_t r0, int64_t r1,

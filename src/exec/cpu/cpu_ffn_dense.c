@@ -20,41 +20,30 @@ static size_t inputs_of(const cpu_exec *c, const plan_step *s, cpu_act_layout la
     return row_bytes;
 }
 
-/* Clamps gate and up. For gpt-oss it also scales them so that silu(gate) * up is its activation: x
- * / (1 + e^-ax) = silu(ax) / a. */
-static void clamp_pair(float *gate, float *up, int64_t n, float limit, bool shifted) {
-    const float alpha = shifted ? 1.702f : 1, shift = shifted ? 1 : 0;
-    for (int64_t i = 0; i < n; i++) {
-        gate[i] = alpha * fminf(gate[i], limit);
-        up[i] = (fmaxf(-limit, fminf(up[i], limit)) + shift) / alpha;
-    }
-}
-
-/* SiTU: SiLU whose gate has a soft limit, and so has up unless its limit is infinite. */
-static void activate_softly(float *gate, const float *up, int64_t n, float most, float most_up) {
-    for (int64_t i = 0; i < n; i++) {
-        float u = isinf(most_up) ? up[i] : most_up * tanhf(up[i] / most_up);
-        gate[i] = most * tanhf(gate[i] / most) * cpu_exec_sigmoid(gate[i]) * u;
-    }
-}
-
 void cpu_exec_activate(const cpu_exec *c, float limit, float *gate, float *up, int64_t n) {
     const model_hparams *hp = &c->model->hp;
-    if (hp->soft_gate > 0) {
-        activate_softly(gate, up, n, hp->soft_gate, limit);
+    if (hp->soft_gate > 0) { /* SiTU: SiLU; gate has a soft limit, and up too unless infinite */
+        for (int64_t i = 0; i < n; i++) {
+            float u = isinf(limit) ? up[i] : limit * tanhf(up[i] / limit);
+            gate[i] = hp->soft_gate * tanhf(gate[i] / hp->soft_gate) * cpu_exec_sigmoid(gate[i]) *
+                      u;
+        }
         return;
     }
-    bool late = limit > 0 && c->model->arch->clamp_late;
-    if (limit > 0 && !late) clamp_pair(gate, up, n, limit, c->model->arch->has & ARCH_FFN_CLAMP);
+    const bool late = limit > 0 && c->model->arch->clamp_late;
+    if (limit > 0 && !late) {
+        /* gpt-oss also scales both, so that silu(gate) * up is its activation: x / (1 + e^-ax) =
+         * silu(ax) / a. */
+        const bool shifted = c->model->arch->has & ARCH_FFN_CLAMP;
+        const float alpha = shifted ? 1.702f : 1, shift = shifted ? 1 : 0;
+        for (int64_t i = 0; i < n; i++) {
+            gate[i] = alpha * fminf(gate[i], limit);
+            up[i] = (fmaxf(-limit, fminf(up[i], limit)) + shift) / alpha;
+        }
+    }
     c->kernels.activate(hp->activation, hp->activation_threshold, gate, late ? NULL : up, gate, n);
     for (int64_t i = 0; late && i < n; i++)
         gate[i] = fminf(gate[i], limit) * fmaxf(-limit, fminf(up[i], limit));
-}
-
-static void activate_xielu(const model_xielu *a, float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        x[i] = a->beta * x[i] + (x[i] > 0 ? a->positive * x[i] * x[i]
-                                          : a->negative * (expm1f(fminf(x[i], a->eps)) - x[i]));
 }
 
 /* ---- dense layers ---------------------------------------------------------------------------- */
@@ -72,10 +61,16 @@ void cpu_exec_ffn_in(cpu_exec *c, const plan_step *s, int ith) {
         for (int64_t col = 0; col < c->ubatch.n_tokens; col++) {
             float *gate = cpu_exec_row(c, BUF_GATE, col) + r0;
             float *up = s->n_matrices > 1 ? cpu_exec_row(c, BUF_UP, col) + r0 : NULL;
-            if (c->model->arch->xielu)
-                activate_xielu(&c->model->layers[s->layer].hp.xielu, gate, r1 - r0);
-            else
+            if (!c->model->arch->xielu) {
                 cpu_exec_activate(c, limit, gate, up, r1 - r0);
+                continue;
+            }
+            const model_xielu *a = &c->model->layers[s->layer].hp.xielu;
+            for (int64_t i = 0; i < r1 - r0; i++) {
+                const float v = gate[i];
+                gate[i] = a->beta * v + (v > 0 ? a->positive * v * v
+                                               : a->negative * (expm1f(fminf(v, a->eps)) - v));
+            }
         }
     }
 }
@@ -112,38 +107,8 @@ void cpu_exec_top_k(cpu_exec *c, const plan_step *s, const args_top_k *a) {
 
 /* ---- sparse layers, many tokens -------------------------------------------------------------- */
 
-static void drop_by_scores(const cpu_exec *c, const plan_ffn *f, int64_t col, int64_t r0,
-                           int64_t r1, float *a) {
-    const float *score = cpu_exec_row(c, BUF_SCORE, col);
-    for (int64_t r = r0; r < r1; r++)
-        if (!cpu_exec_selects(f, score, r)) a[r] = 0;
-}
-
-static void drop_by_message(const cpu_exec *c, int layer, const plan_ffn *f, int64_t col,
-                            int64_t r0, int64_t r1, float *a) {
-    const uint32_t *bits = gpu_exec_received_bits(cpu_exec_gpu(c, layer), layer, col);
-    for (int64_t r = r0; r < r1; r++)
-        if (!cpu_exec_is_selected(bits, f->first + r)) a[r] = 0;
-}
-
-/* Sets the neurons that token `col` did not select to zero, and activations that count as zero. */
-static void mask(const cpu_exec *c, int layer, const plan_ffn *f, int64_t col, int64_t r0,
-                 int64_t r1, float *a) {
-    for (int64_t r = r0; r < r1; r++)
-        if (fabsf(a[r]) * (f->cut_weight ? f->cut_weight[r] : 1) <= f->cut) a[r] = 0;
-    switch (f->selection) {
-    case SELECT_SCORES:
-        drop_by_scores(c, f, col, r0, r1, a);
-        break;
-    case SELECT_MESSAGE:
-        drop_by_message(c, layer, f, col, r0, r1, a);
-        break;
-    case SELECT_ALL:
-        break;
-    }
-}
-
-/* Computes the hidden values of neurons [r0, r1) from gate and up, in the buffer of gate. */
+/* Computes the hidden values of neurons [r0, r1) from gate and up, in the buffer of gate. Neurons
+ * that a token did not select are zero, and activations that count as zero. */
 static void mask_hidden(cpu_exec *c, const plan_step *s, const plan_ffn *f, int64_t r0,
                         int64_t r1) {
     const model_hparams *hp = &c->model->hp;
@@ -152,7 +117,17 @@ static void mask_hidden(cpu_exec *c, const plan_step *s, const plan_ffn *f, int6
         float *a = cpu_exec_row(c, BUF_GATE, col);
         if (!f->given)
             c->kernels.activate(hp->activation, hp->activation_threshold, a + r0, NULL, a + r0, n);
-        mask(c, s->layer, f, col, r0, r1, a);
+        for (int64_t r = r0; r < r1; r++)
+            if (fabsf(a[r]) * (f->cut_weight ? f->cut_weight[r] : 1) <= f->cut) a[r] = 0;
+        if (f->selection == SELECT_SCORES) {
+            const float *score = cpu_exec_row(c, BUF_SCORE, col);
+            for (int64_t r = r0; r < r1; r++)
+                if (!cpu_exec_selects(f, score, r)) a[r] = 0;
+        } else if (f->selection == SELECT_MESSAGE) {
+            const uint32_t *bits = gpu_exec_received_bits(cpu_exec_gpu(c, s->layer), s->layer, col);
+            for (int64_t r = r0; r < r1; r++)
+                if (!cpu_exec_is_selected(bits, f->first + r)) a[r] = 0;
+        }
         if (s->n_matrices == 1 && !f->given) continue;
         float *up = cpu_exec_row(c, BUF_UP, col);
         if (hp->activation == ACTIVATION_DRELU)

@@ -83,23 +83,68 @@ static void begin_part(cpu_exec *c, const plan_step *s, const plan_ffn *f, int i
     w->n_rows = f->n_ff - w->r0 < f->part_rows ? f->n_ff - w->r0 : f->part_rows;
 }
 
-typedef void select_part(part_work *w);
-
+/* Counts the neurons that are left as used, where neurons move between the devices. */
 static void count_uses(const part_work *w) {
     neuron_adapter_count(w->c->neurons, w->s->layer, w->ffn->first, w->t->rows, w->n);
+}
+
+/* Selects neurons of the part: t->rows[0 .. n). For several tokens these are the neurons that any
+ * token selected, and bit k of t->mark[i] says whether token k selected t->rows[i]. */
+static void select_neurons(part_work *w) {
+    const plan_ffn *f = w->ffn;
+    const cpu_kernels *kernels = &w->c->kernels;
+    thread_scratch *t = w->t;
+    const int32_t r0 = (int32_t)w->r0;
+    if (f->selection == SELECT_ALL) {
+        w->n = w->n_rows;
+        for (int64_t i = 0; i < w->n; i++) t->rows[i] = r0 + (int32_t)i;
+        if (w->n_cols > 1) memset(t->mark, UINT8_MAX, (size_t)w->n);
+        return;
+    }
+    const bool by_scores = f->selection == SELECT_SCORES; /* of a predictor; else by message */
+    const float *bias = f->score_bias ? f->score_bias + w->r0 : NULL;
+    if (by_scores)
+        cpu_exec_scores(w->c, &cpu_exec_by_vector, f, w->r0, w->r0 + w->n_rows, t->gate, w->ld,
+                        w->ith);
+    if (by_scores && w->n_cols == 1) {
+        w->n = kernels->select(t->gate, bias, f->threshold, r0, w->n_rows, t->rows);
+        return;
+    }
+    w->n = 0;
+    memset(t->mark, 0, (size_t)w->n_rows); /* here of all neurons of the part */
+    for (int col = 0; col < w->n_cols; col++) {
+        const uint8_t bit = (uint8_t)(1u << col);
+        if (by_scores) {
+            const float *scores = t->gate + col * w->ld;
+            int64_t n = kernels->select(scores, bias, f->threshold, 0, w->n_rows, t->rows);
+            for (int64_t i = 0; i < n; i++) t->mark[t->rows[i]] |= bit;
+            continue;
+        }
+        const int layer = w->s->layer;
+        const uint32_t *bits = gpu_exec_received_bits(cpu_exec_gpu(w->c, layer), layer, col);
+        for (int64_t i = 0; i < w->n_rows; i++) {
+            if (!cpu_exec_is_selected(bits, f->first + w->r0 + i)) continue;
+            if (w->n_cols == 1) t->rows[w->n++] = r0 + (int32_t)i;
+            t->mark[i] |= bit;
+        }
+    }
+    for (int64_t i = 0; i < w->n_rows && w->n_cols > 1; i++) {
+        if (!t->mark[i]) continue;
+        t->mark[w->n] = t->mark[i];
+        t->rows[w->n++] = r0 + (int32_t)i;
+    }
 }
 
 /* Takes the next part of the step with its selected neurons; false when all parts are taken. If
  * neurons come from the drive, a first round selects the neurons of all parts and requests those
  * that are missing; a second round takes each part when its neurons have arrived. */
-static bool take_part(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith,
-                      select_part *select, part_work *w) {
+static bool take_part(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith, part_work *w) {
     bool picked = c->paging && paging_picks(c->paging, s->layer);
     uint8_t *mark = c->ubatch.n_tokens > 1 ? c->scratch[ith].mark : NULL;
     int64_t n_parts = f->n_parts, item;
     while ((item = pool_take(c->pool, 1)) < (picked ? 2 : 1) * n_parts) {
         begin_part(c, s, f, ith, item % n_parts, w);
-        if (item < n_parts) select(w);
+        if (item < n_parts) select_neurons(w);
         if (f->selection != SELECT_ALL) count_uses(w);
         if (!picked) return true;
         if (item >= n_parts) {
@@ -112,33 +157,13 @@ static bool take_part(cpu_exec *c, const plan_step *s, const plan_ffn *f, int it
     return false;
 }
 
-static void select_all(part_work *w) {
-    w->n = w->n_rows;
-    for (int64_t i = 0; i < w->n; i++) w->t->rows[i] = (int32_t)(w->r0 + i);
-}
-
-/* Computes the scores of the part's neurons in t->gate; returns the bias to be added, or NULL. */
-static const float *score_part(part_work *w) {
-    const plan_ffn *f = w->ffn;
-    cpu_exec_scores(w->c, &cpu_exec_by_vector, f, w->r0, w->r0 + w->n_rows, w->t->gate, w->ld,
-                    w->ith);
-    return f->score_bias ? f->score_bias + w->r0 : NULL;
-}
-
+/* The neuron of t->rows[i]. */
 static int32_t neuron_at(const part_work *w, int64_t i) {
     int32_t row = w->t->rows[i];
     return w->picked ? paging_neuron(w->c->paging, w->s->layer, row) : row;
 }
 
-/* Applies scale and bias to non-contiguous rows. */
-static void finish_rows(const part_work *w, const plan_matrix *pm, float *y) {
-    float before = pm->scale_last ? 1 : pm->scale, after = pm->scale_last ? pm->scale : 1;
-    if (!pm->bias && pm->scale == 1) return;
-    for (int64_t i = 0; i < w->n; i++)
-        y[i] = (y[i] * before + (pm->bias ? pm->bias[neuron_at(w, i)] : 0)) * after;
-}
-
-/* Multiplies the rows of the neurons that are left, into columns at `y`. */
+/* Multiplies the rows of the neurons that are left, with scale and bias, into columns at `y`. */
 static void multiply_rows(const part_work *w, const plan_matrix *pm, float *y) {
     const cpu_mat_kernels *mk = &w->c->kernels.mat[pm->w.type];
     cpu_act x = cpu_exec_slot_act(w->c, PLAN_SLOT_MAIN, mk->act, CPU_ACT_COLUMNS, pm->w.n_in,
@@ -151,7 +176,11 @@ static void multiply_rows(const part_work *w, const plan_matrix *pm, float *y) {
         w->t->counts.gathered += (uint64_t)w->n * pm->row_size;
     }
     w->t->counts.ffn += (uint64_t)w->n * pm->row_size;
-    for (int c = 0; c < w->n_cols; c++) finish_rows(w, pm, y + c * w->ld);
+    if (!pm->bias && pm->scale == 1) return;
+    const float before = pm->scale_last ? 1 : pm->scale, after = pm->scale_last ? pm->scale : 1;
+    for (int col = 0; col < w->n_cols; col++, y += w->ld)
+        for (int64_t i = 0; i < w->n; i++)
+            y[i] = (y[i] * before + (pm->bias ? pm->bias[neuron_at(w, i)] : 0)) * after;
 }
 
 /* Whether activations are multiplied by the product of up. */
@@ -159,20 +188,13 @@ static bool has_up(const part_work *w) {
     return w->s->n_matrices > 1 || w->ffn->given;
 }
 
-/* Copies the activations of all neurons of the part: no neuron has been left out yet. */
-static void take_given(part_work *w) {
-    for (int c = 0; c < w->n_cols; c++)
-        memcpy(w->t->gate + c * w->ld, cpu_exec_row(w->c, BUF_GATE, c) + w->r0,
-               (size_t)w->n_rows * sizeof(float));
-}
-
 /* t->gate = f(gate) of the selected neurons. */
 static void activate_gate(part_work *w) {
     const model_hparams *hp = &w->c->model->hp;
-    if (w->ffn->given) {
-        take_given(w);
-        return;
-    }
+    for (int c = 0; c < w->n_cols && w->ffn->given; c++) /* no neuron has been left out yet */
+        memcpy(w->t->gate + c * w->ld, cpu_exec_row(w->c, BUF_GATE, c) + w->r0,
+               (size_t)w->n_rows * sizeof(float));
+    if (w->ffn->given) return;
     multiply_rows(w, &w->s->matrix[0], w->t->gate);
     for (int c = 0; c < w->n_cols; c++) {
         float *a = w->t->gate + c * w->ld;
@@ -195,84 +217,44 @@ static void multiply_up(part_work *w) {
     }
 }
 
-/* The number of rows of down that are read: those with a factor of 0 are left out, also in mode
- * dense. */
-static int64_t count_summed(const part_work *w) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < w->n; i++) {
-        bool any = false;
-        for (int c = 0; c < w->n_cols && !any; c++) any = w->t->gate[c * w->ld + i] != 0;
-        n += any;
-    }
-    return n;
-}
-
-/* Adds up the part's rows of down. */
-static void sum_down(const part_work *w) {
-    cpu_exec *c = w->c;
-    const plan_matrix *down = &w->ffn->down;
-    int64_t n_embd = down->w.n_in;
-    float *acc = c->partial + (int64_t)w->part * PLAN_FFN_MAX_COLS * n_embd;
-    c->partial_used[w->part] = w->n > 0;
-    if (w->n == 0) return;
-    memset(acc, 0, (size_t)(w->n_cols * n_embd) * sizeof *acc);
-    c->kernels.mat_t[down->w.type].axpy_rows(&down->w, w->t->rows, w->n, w->t->gate, w->ld,
-                                             w->n_cols, acc, n_embd);
-    uint64_t n_read = (uint64_t)count_summed(w);
-    w->t->counts.ffn += n_read * down->row_size;
-    if ((int64_t)n_read < w->n_rows) w->t->counts.gathered += n_read * down->row_size;
-}
-
-/* Writes the hidden vector, zeros included, for a down matrix that reads all of it. */
-static void scatter_hidden(const part_work *w) {
-    for (int c = 0; c < w->n_cols; c++) {
-        float *h = w->c->buf[BUF_GATE] + c * w->c->plan->width[BUF_GATE];
-        memset(h + w->r0, 0, (size_t)w->n_rows * sizeof *h);
-        for (int64_t i = 0; i < w->n; i++) h[w->t->rows[i]] = w->t->gate[c * w->ld + i];
-    }
-}
-
+/* The down product of the part: the sum of the rows of down, or if down does not have a row per
+ * neuron, the hidden vector for a matrix that reads all of it, zeros included. */
 static void finish_part(part_work *w) {
-    if (w->ffn->down.w.data)
-        sum_down(w);
-    else
-        scatter_hidden(w);
+    cpu_exec *c = w->c;
+    thread_scratch *t = w->t;
+    const plan_matrix *down = &w->ffn->down;
+    if (!down->w.data) {
+        for (int col = 0; col < w->n_cols; col++) {
+            float *h = cpu_exec_row(c, BUF_GATE, col);
+            memset(h + w->r0, 0, (size_t)w->n_rows * sizeof *h);
+            for (int64_t i = 0; i < w->n; i++) h[t->rows[i]] = t->gate[col * w->ld + i];
+        }
+    } else {
+        const int64_t n_embd = down->w.n_in;
+        float *acc = c->partial + (int64_t)w->part * PLAN_FFN_MAX_COLS * n_embd;
+        c->partial_used[w->part] = w->n > 0;
+        uint64_t n_read = 0; /* rows; those with a factor of 0 are left out, also in mode dense */
+        for (int64_t i = 0; i < w->n; i++) {
+            bool any = false;
+            for (int col = 0; col < w->n_cols && !any; col++) any = t->gate[col * w->ld + i] != 0;
+            n_read += any;
+        }
+        if (w->n > 0) {
+            memset(acc, 0, (size_t)(w->n_cols * n_embd) * sizeof *acc);
+            c->kernels.mat_t[down->w.type].axpy_rows(&down->w, t->rows, w->n, t->gate, w->ld,
+                                                     w->n_cols, acc, n_embd);
+        }
+        t->counts.ffn += n_read * down->row_size;
+        if ((int64_t)n_read < w->n_rows) t->counts.gathered += n_read * down->row_size;
+    }
     if (w->ffn->selection == SELECT_ALL) count_uses(w);
-    if (w->ffn->mode != PI_MODE_DENSE) w->t->counts.active += (uint64_t)w->n;
-    if (!w->c->activity) return;
-    for (int64_t i = 0; i < w->n; i++) w->t->rows[i] = neuron_at(w, i);
-    activity_add_neurons(w->c->activity, w->s->layer, w->ffn->first, w->t->rows, w->n);
+    if (w->ffn->mode != PI_MODE_DENSE) t->counts.active += (uint64_t)w->n;
+    if (!c->activity) return;
+    for (int64_t i = 0; i < w->n; i++) t->rows[i] = neuron_at(w, i);
+    activity_add_neurons(c->activity, w->s->layer, w->ffn->first, t->rows, w->n);
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */
-
-static void select_by_scores(part_work *w) {
-    const float *bias = score_part(w);
-    w->n = w->c->kernels.select(w->t->gate, bias, w->ffn->threshold, (int32_t)w->r0, w->n_rows,
-                                w->t->rows);
-}
-
-static void select_by_message(part_work *w) {
-    const uint32_t *bits = gpu_exec_received_bits(cpu_exec_gpu(w->c, w->s->layer), w->s->layer, 0);
-    w->n = 0;
-    for (int64_t i = 0; i < w->n_rows; i++)
-        if (cpu_exec_is_selected(bits, w->ffn->first + w->r0 + i))
-            w->t->rows[w->n++] = (int32_t)(w->r0 + i);
-}
-
-static void select_one(part_work *w) {
-    switch (w->ffn->selection) {
-    case SELECT_ALL:
-        select_all(w);
-        break;
-    case SELECT_SCORES:
-        select_by_scores(w);
-        break;
-    case SELECT_MESSAGE:
-        select_by_message(w);
-        break;
-    }
-}
 
 /* Factors of the part's neurons; NULL: 1. Mode threshold selects all of them. */
 static const float *cut_weights(const part_work *w) {
@@ -287,7 +269,7 @@ static void keep_active(part_work *w, const float *weight, float cut) {
 
 void cpu_exec_ffn_sparse_one(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith) {
     part_work w;
-    while (take_part(c, s, f, ith, select_one, &w)) {
+    while (take_part(c, s, f, ith, &w)) {
         activate_gate(&w);
         keep_active(&w, cut_weights(&w), w.ffn->cut);
         if (has_up(&w)) multiply_up(&w);
@@ -297,57 +279,6 @@ void cpu_exec_ffn_sparse_one(cpu_exec *c, const plan_step *s, const plan_ffn *f,
 }
 
 /* ---- several tokens -------------------------------------------------------------------------- */
-
-/* Keeps the neurons that any token selected. At first t->mark has an element for every neuron of
- * the part, with a bit per token that selected it. */
-static void keep_marked(part_work *w) {
-    thread_scratch *t = w->t;
-    w->n = 0;
-    for (int64_t i = 0; i < w->n_rows; i++) {
-        if (!t->mark[i]) continue;
-        t->mark[w->n] = t->mark[i];
-        t->rows[w->n++] = (int32_t)(w->r0 + i);
-    }
-}
-
-static void mark_by_scores(part_work *w) {
-    thread_scratch *t = w->t;
-    const float *bias = score_part(w);
-    memset(t->mark, 0, (size_t)w->n_rows);
-    for (int c = 0; c < w->n_cols; c++) {
-        int64_t n = w->c->kernels.select(t->gate + c * w->ld, bias, w->ffn->threshold, 0, w->n_rows,
-                                         t->rows);
-        for (int64_t i = 0; i < n; i++) t->mark[t->rows[i]] |= (uint8_t)(1u << c);
-    }
-}
-
-static void mark_by_message(part_work *w) {
-    memset(w->t->mark, 0, (size_t)w->n_rows);
-    for (int c = 0; c < w->n_cols; c++) {
-        const uint32_t *bits = gpu_exec_received_bits(cpu_exec_gpu(w->c, w->s->layer), w->s->layer,
-                                                      c);
-        for (int64_t i = 0; i < w->n_rows; i++)
-            if (cpu_exec_is_selected(bits, w->ffn->first + w->r0 + i))
-                w->t->mark[i] |= (uint8_t)(1u << c);
-    }
-}
-
-static void select_union(part_work *w) {
-    switch (w->ffn->selection) {
-    case SELECT_ALL:
-        select_all(w);
-        memset(w->t->mark, UINT8_MAX, (size_t)w->n);
-        break;
-    case SELECT_SCORES:
-        mark_by_scores(w);
-        keep_marked(w);
-        break;
-    case SELECT_MESSAGE:
-        mark_by_message(w);
-        keep_marked(w);
-        break;
-    }
-}
 
 /* Keeps the neurons that are active for any token; in the columns of other tokens they are zero. */
 static void keep_active_union(part_work *w) {
@@ -371,7 +302,7 @@ static void keep_active_union(part_work *w) {
 
 void cpu_exec_ffn_sparse_union(cpu_exec *c, const plan_step *s, const plan_ffn *f, int ith) {
     part_work w;
-    while (take_part(c, s, f, ith, select_union, &w)) {
+    while (take_part(c, s, f, ith, &w)) {
         activate_gate(&w);
         keep_active_union(&w);
         if (has_up(&w)) multiply_up(&w);
@@ -386,27 +317,12 @@ void cpu_exec_prefetch(cpu_exec *c, const plan_step *s, const plan_ffn *f, int i
     part_work w;
     while ((part = pool_take(c->pool, 1)) < f->n_parts) {
         begin_part(c, s, f, ith, part, &w);
-        if (w.n_cols == 1)
-            select_one(&w);
-        else
-            select_union(&w);
+        select_neurons(&w);
         paging_prefetch(c->paging, s->layer, w.part, w.t->rows, w.n);
     }
 }
 
 /* ---- the down product ------------------------------------------------------------------------ */
-
-/* Y = the sum of the parts, for one slice of one token. */
-static void add_parts(cpu_exec *c, const plan_ffn *f, int64_t col, int64_t j0, int64_t j1) {
-    int64_t n_embd = f->down.w.n_in;
-    float *y = cpu_exec_row(c, BUF_Y, col);
-    memset(y + j0, 0, (size_t)(j1 - j0) * sizeof *y);
-    for (int part = 0; part < f->n_parts; part++) {
-        if (!c->partial_used[part]) continue;
-        const float *acc = c->partial + ((int64_t)part * PLAN_FFN_MAX_COLS + col) * n_embd;
-        c->kernels.add(y + j0, acc + j0, y + j0, j1 - j0);
-    }
-}
 
 void cpu_exec_finish_down(cpu_exec *c, const plan_step *s, const plan_ffn *f, int64_t col,
                           int64_t j0, int64_t j1) {
@@ -421,7 +337,14 @@ void cpu_exec_ffn_down_rows(cpu_exec *c, const plan_step *s, const plan_ffn *f) 
     for (int64_t i; (i = pool_take(c->pool, 1)) < slices * c->ubatch.n_tokens;) {
         int64_t col = i / slices, j0 = i % slices * DOWN_SLICE;
         int64_t j1 = j0 + DOWN_SLICE < n_embd ? j0 + DOWN_SLICE : n_embd;
-        add_parts(c, f, col, j0, j1);
+        float *y = cpu_exec_row(c, BUF_Y, col);
+        memset(y + j0, 0, (size_t)(j1 - j0) * sizeof *y);
+        for (int part = 0; part < f->n_parts;
+             part++) { /* in this order for any number of threads */
+            if (!c->partial_used[part]) continue;
+            const float *acc = c->partial + ((int64_t)part * PLAN_FFN_MAX_COLS + col) * n_embd;
+            c->kernels.add(y + j0, acc + j0, y + j0, j1 - j0);
+        }
         cpu_exec_finish_down(c, s, f, col, j0, j1);
     }
 }

@@ -1,11 +1,13 @@
 /* cpu_head.c: the output head with a predictor (docs/sparse.md): scores of all tokens of the
- * vocabulary, then the logits of the candidates, the tokens with high scores.
+ * vocabulary, then the logits of the candidates, the tokens with high scores. At the end: the steps
+ * of heads that draft.
  *
  * Every row of logits has its own candidates. Rows of a ubatch share the reads of the output
  * matrix, but not the results: a row of logits does not depend on the others, nor on the number of
  * threads. All products are matrix-vector products, so logits of candidates equal those of the
  * dense head in ubatches of few rows, bit for bit. */
 #include <math.h>
+#include <string.h>
 
 #include "cpu_exec.h"
 
@@ -49,13 +51,7 @@ typedef struct head_piece {
     uint8_t mark[PIECE]; /* of every token of the piece: bit k: candidate in row k */
 } head_piece;
 
-/* Whether a token is a candidate. The best one always is, also where no score is positive. A score
- * of NaN selects. */
-static bool is_candidate(const args_head *a, float score, float best) {
-    if (a->kind == HEAD_PROFILER) return !(score <= 0) || score >= best;
-    return !(score < best - a->distance);
-}
-
+/* The best token always is a candidate, also where no score is positive. A score of NaN selects. */
 static void select_candidates(const cpu_exec *c, const args_head *a, head_piece *p) {
     float best[COLS];
     for (int64_t k = 0; k < p->n_cols; k++) {
@@ -69,7 +65,9 @@ static void select_candidates(const cpu_exec *c, const args_head *a, head_piece 
         for (int64_t k = 0; k < p->n_cols; k++) {
             int64_t row = c->ubatch.first_logits_row + p->col0 + k;
             float *score = cpu_exec_row(c, BUF_LOGITS, row) + p->r0 + i;
-            if (is_candidate(a, *score, best[k]))
+            bool is_candidate = a->kind == HEAD_PROFILER ? !(*score <= 0) || *score >= best[k]
+                                                         : !(*score < best[k] - a->distance);
+            if (is_candidate)
                 p->mark[i] |= (uint8_t)(1u << k);
             else if (a->kind == HEAD_PROFILER)
                 *score += left_out;
@@ -113,5 +111,48 @@ void cpu_exec_head_rows(cpu_exec *c, const plan_step *s, const args_head *a, int
         mk->matvec_rows(&pm->w, p.rows, p.n, &x, y, PIECE);
         put_logits(c, pm, &p, y);
         c->scratch[ith].counts.head += (uint64_t)p.n * pm->row_size;
+    }
+}
+
+/* ---- heads that draft (plan_draft.c) --------------------------------------------------------- */
+
+void cpu_exec_draft_read(cpu_exec *c, const args_draft_read *a) {
+    size_t n_bytes = (size_t)c->model->hp.n_embd * sizeof(float);
+    for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;)
+        memcpy(cpu_exec_row(c, BUF_DRAFT_READS, row) + a->at, cpu_exec_row(c, BUF_X, row), n_bytes);
+}
+
+void cpu_exec_draft_keep(cpu_exec *c) {
+    for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) {
+        const pi_session *s = c->ubatch.item_of_row[row]->session;
+        memcpy(session_features_row(s, c->ubatch.positions[row]),
+               cpu_exec_row(c, BUF_FEATURES, row), (size_t)s->features.width * sizeof(float));
+    }
+}
+
+void cpu_exec_draft_in(cpu_exec *c, const plan_step *s, const args_draft_in *a) {
+    const int64_t n = c->model->hp.n_embd, width = plan_residual_width(c->model);
+    for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) {
+        const ubatch_item *item = c->ubatch.item_of_row[row];
+        const float *features = item->features + (row - item->row) * width;
+        float *x = cpu_exec_row(c, BUF_X, row), *out = cpu_exec_row(c, BUF_DRAFT_IN, row);
+        for (int64_t k = 0; k < width; k += n) {
+            cpu_exec_norm_row(c, s, &a->embd, x, out + 2 * k);
+            cpu_exec_norm_row(c, s, &a->features, features + k, out + 2 * k + n);
+        }
+        if (a->residual) memcpy(x, a->normed ? out + n : features, (size_t)n * sizeof *x);
+    }
+}
+
+/* In place, from the last one on: a token's id is at least its index. */
+void cpu_exec_draft_logits(cpu_exec *c) {
+    const model_draft *d = &c->model->draft;
+    for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_out;) {
+        float *x = cpu_exec_row(c, BUF_LOGITS, c->ubatch.first_logits_row + row);
+        for (int32_t i = d->n_ids - 1; i >= 0; i--) x[d->ids[i]] = x[i];
+        int32_t next = 0;
+        for (int32_t i = 0; i < d->n_ids; i++, next++)
+            for (; next < d->ids[i]; next++) x[next] = -INFINITY;
+        for (; next < c->model->hp.n_vocab; next++) x[next] = -INFINITY;
     }
 }

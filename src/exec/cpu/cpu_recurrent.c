@@ -247,8 +247,7 @@ static void run_head(recur_task *k, const ubatch_item *item) {
     run_range(k, item, kept, item->n_tokens);
 }
 
-/* ---- channels (Mamba-1) -----------------------------------------------------------------------
- */
+/* ---- channels (Mamba-1) ---------------------------------------------------------------------- */
 
 enum { SCAN_CHANNELS = 16, SCAN_CHAINS = 8 };
 

@@ -12,6 +12,8 @@
 #include "cpu_exec.h"
 #include "gpu_ops.h"
 
+/* ---- a token --------------------------------------------------------------------------------- */
+
 /* The score of an expert that must not be chosen. */
 #define NEVER (-INFINITY)
 /* The least sum of weights in llama.cpp, the smallest normal half: keeps the division finite. */
@@ -32,20 +34,19 @@ static int best_of(const float *x, int n) {
     return best;
 }
 
-static float group_score(const float *score, int n) {
-    int best = best_of(score, n);
-    float second = NEVER;
-    for (int i = 0; i < n; i++)
-        if (i != best && score[i] > second) second = score[i];
-    return n > 1 ? score[best] + second : score[best];
-}
-
 /* Excludes experts outside the best groups. */
 static void keep_groups(const plan_experts *e, float *score) {
     int n = e->n_expert / e->n_group;
     float of_group[MODEL_MAX_EXPERTS];
     bool kept[MODEL_MAX_EXPERTS] = {false};
-    for (int g = 0; g < e->n_group; g++) of_group[g] = group_score(score + g * n, n);
+    for (int g = 0; g < e->n_group; g++) { /* the sum of its two best experts */
+        const float *of = score + g * n;
+        const int best = best_of(of, n);
+        float second = NEVER;
+        for (int i = 0; i < n; i++)
+            if (i != best && of[i] > second) second = of[i];
+        of_group[g] = n > 1 ? of[best] + second : of[best];
+    }
     for (int i = 0; i < e->n_group_used; i++) {
         int best = best_of(of_group, e->n_group);
         kept[best] = true;
@@ -53,14 +54,6 @@ static void keep_groups(const plan_experts *e, float *score) {
     }
     for (int i = 0; i < e->n_expert; i++)
         if (!kept[i / n]) score[i] = NEVER;
-}
-
-static void choose(const plan_experts *e, float *score, int32_t *chosen) {
-    if (e->n_group > 1) keep_groups(e, score);
-    for (int i = 0; i < e->n_used; i++) {
-        chosen[i] = best_of(score, e->n_scored);
-        score[chosen[i]] = NAN; /* not chosen again, even if all others are NEVER */
-    }
 }
 
 /* The choice uses the source's order of experts, even if `prepare` has sorted them, so sums, groups
@@ -77,7 +70,7 @@ static bool is_own(const cpu_exec *c, int layer, const plan_experts *e, int32_t 
 
 /* Replaces chosen experts that are not in memory by the best ones that are, beginning with the
  * lowest score. The sum of the chosen probabilities stays at least 1 - slack times what it was
- * (cache-prior routing, arXiv 2412.00099). score: of `choose`, after it. */
+ * (cache-prior routing, arXiv 2412.00099). score: NaN for those that are chosen. */
 static void prefer_resident(const cpu_exec *c, const plan_experts *e, int layer,
                             const float *probability, float *score, int32_t *chosen) {
     bool resident[MODEL_MAX_EXPERTS], there[MODEL_MAX_EXPERTS]; /* by place, by index in source */
@@ -100,34 +93,11 @@ static void prefer_resident(const cpu_exec *c, const plan_experts *e, int layer,
     }
 }
 
-static void weigh(const plan_experts *e, const float *probability, const int32_t *chosen,
-                  float *weight) {
-    float sum = 0;
-    for (int i = 0; i < e->n_used; i++) weight[i] = probability[chosen[i]];
-    if (e->gating == GATING_SOFTMAX_CHOSEN) softmax(weight, e->n_used);
-    for (int i = 0; i < e->n_used; i++) sum += weight[i];
-    if (e->norm)
-        for (int i = 0; i < e->n_used; i++) weight[i] /= fmaxf(sum, LEAST_SUM);
-    for (int i = 0; i < e->n_used; i++) weight[i] *= e->scale;
-}
-
-/* The adjugate experts of the chosen experts. The factor and its rounding are llama.cpp's. */
-static void take_adjugates(const plan_experts *e, int32_t *chosen) {
-    for (int i = 0; i < e->n_used && e->share > 0; i++)
-        chosen[i] = (int32_t)((float)chosen[i] * (1 / (float)e->share));
-}
-
-static void restore_places(const plan_experts *e, int32_t *chosen) {
-    int32_t place[MODEL_MAX_EXPERTS];
-    if (!e->perm || e->share > 0) return;
-    for (int i = 0; i < e->n_expert; i++) place[e->perm[i]] = i;
-    for (int i = 0; i < e->n_used; i++) chosen[i] = place[chosen[i]];
-}
-
 static void route_token(cpu_exec *c, const plan_experts *e, int layer, int64_t row) {
     const float *scores = cpu_exec_row(c, BUF_ROUTER, row);
     float probability[MODEL_MAX_EXPERTS], score[MODEL_MAX_EXPERTS];
     int32_t *chosen = c->experts.chosen + row * e->n_used;
+    float *weight = c->experts.weight + row * e->n_used;
     for (int i = 0; i < e->n_scored; i++) probability[source_of(e, i)] = scores[i];
     if (e->gating == GATING_SOFTMAX) softmax(probability, e->n_scored);
     if (e->gating == GATING_SIGMOID)
@@ -135,29 +105,50 @@ static void route_token(cpu_exec *c, const plan_experts *e, int layer, int64_t r
     if (e->gating == GATING_SQRT_SOFTPLUS)
         for (int i = 0; i < e->n_scored; i++)
             probability[i] = sqrtf(cpu_exec_softplus(probability[i]));
-    memcpy(score, probability, (size_t)e->n_scored * sizeof *score);
-    for (int i = 0; e->select_bias && i < e->n_scored; i++)
-        score[source_of(e, i)] += e->select_bias[i];
-    if (e->by_token)
+
+    if (e->by_token) {
         memcpy(chosen, e->by_token + (int64_t)c->ubatch.tokens[row] * e->n_used,
                (size_t)e->n_used * sizeof *chosen);
-    else
-        choose(e, score, chosen);
-    if (!e->by_token && c->expert_slack > 0 && c->paging && e->share == 0 &&
-        paging_has_experts(c->paging, layer) &&
-        c->ubatch.item_of_row[row]->n_tokens <= PLAN_DECODE_TOKENS)
-        prefer_resident(c, e, layer, probability, score, chosen);
-    take_adjugates(e, chosen);
-    weigh(e, probability, chosen, c->experts.weight + row * e->n_used);
-    restore_places(e, chosen);
+    } else {
+        memcpy(score, probability, (size_t)e->n_scored * sizeof *score);
+        for (int i = 0; e->select_bias && i < e->n_scored; i++)
+            score[source_of(e, i)] += e->select_bias[i];
+        if (e->n_group > 1) keep_groups(e, score);
+        for (int i = 0; i < e->n_used; i++) {
+            chosen[i] = best_of(score, e->n_scored);
+            score[chosen[i]] = NAN; /* not chosen again, even if all others are NEVER */
+        }
+        if (c->expert_slack > 0 && c->paging && e->share == 0 &&
+            paging_has_experts(c->paging, layer) &&
+            c->ubatch.item_of_row[row]->n_tokens <= PLAN_DECODE_TOKENS)
+            prefer_resident(c, e, layer, probability, score, chosen);
+    }
+    /* Adjugate experts of the chosen experts. The factor and its rounding are llama.cpp's. */
+    for (int i = 0; i < e->n_used && e->share > 0; i++)
+        chosen[i] = (int32_t)((float)chosen[i] * (1 / (float)e->share));
+
+    float sum = 0;
+    for (int i = 0; i < e->n_used; i++) weight[i] = probability[chosen[i]];
+    if (e->gating == GATING_SOFTMAX_CHOSEN) softmax(weight, e->n_used);
+    for (int i = 0; i < e->n_used; i++) sum += weight[i];
+    for (int i = 0; i < e->n_used && e->norm; i++) weight[i] /= fmaxf(sum, LEAST_SUM);
+    for (int i = 0; i < e->n_used; i++) weight[i] *= e->scale;
+
+    if (e->perm && e->share == 0) { /* from the source's order to the file's */
+        int32_t place[MODEL_MAX_EXPERTS];
+        for (int i = 0; i < e->n_expert; i++) place[e->perm[i]] = i;
+        for (int i = 0; i < e->n_used; i++) chosen[i] = place[chosen[i]];
+    }
     c->experts.shared[row] = 1;
     if (!e->shared_router) return;
     const float *y = cpu_exec_row(c, BUF_Y, row);
-    double sum = 0;
+    double gate = 0;
     for (int64_t i = 0; i < c->model->hp.n_embd; i++)
-        sum += (double)y[i] * (double)e->shared_router[i];
-    c->experts.shared[row] = cpu_exec_sigmoid((float)sum);
+        gate += (double)y[i] * (double)e->shared_router[i];
+    c->experts.shared[row] = cpu_exec_sigmoid((float)gate);
 }
+
+/* ---- choices in messages --------------------------------------------------------------------- */
 
 /* Reads the choices of the router on the GPU. */
 static void read_choices(cpu_exec *c, int layer, const plan_experts *e, int64_t row) {
@@ -221,14 +212,6 @@ void cpu_exec_watch_experts(cpu_exec *c, int layer, const int32_t *experts, int 
     activity_add_experts(c->activity, layer, &c->plan->experts[layer], c->adapter, experts, n);
 }
 
-/* Counts the uses of experts that the CPU's router chose. */
-static void count_chosen(cpu_exec *c, int layer, const int32_t *chosen, int n) {
-    uint64_t *uses = c->experts.uses + (size_t)layer * (size_t)c->plan->n_expert;
-    for (int i = 0; i < n; i++) uses[chosen[i]]++;
-    for (int i = 0; i < n && c->adapter; i++) adapt_count(c->adapter, layer, chosen[i], 1);
-    cpu_exec_watch_experts(c, layer, chosen, n);
-}
-
 /* A counting sort by one thread, while the others wait. */
 void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e) {
     ubatch_experts *x = &c->experts;
@@ -244,7 +227,13 @@ void cpu_exec_group(cpu_exec *c, const plan_step *s, const plan_experts *e) {
         x->first[i + 1] += x->first[i];
     }
     for (int i = e->n_expert; i < c->plan->n_expert; i++) x->first[i + 1] = x->first[i];
-    if (e->primary == SIDE_CPU && e->share == 0) count_chosen(c, s->layer, x->chosen, n_pairs);
+    if (e->primary == SIDE_CPU && e->share == 0) { /* the CPU's router chose them */
+        uint64_t *uses = x->uses + (size_t)s->layer * (size_t)c->plan->n_expert;
+        for (int i = 0; i < n_pairs; i++) uses[x->chosen[i]]++;
+        for (int i = 0; i < n_pairs && c->adapter; i++)
+            adapt_count(c->adapter, s->layer, x->chosen[i], 1);
+        cpu_exec_watch_experts(c, s->layer, x->chosen, n_pairs);
+    }
     for (int i = 0; i < n_pairs; i++) { /* moves `first`, which the next loop restores */
         x->pair[i] = -1;
         if (!is_own(c, s->layer, e, x->chosen[i])) continue;

@@ -8,11 +8,6 @@
 
 /* ---- embedding ------------------------------------------------------------------------------ */
 
-static void decode_row(const model_tensor *t, int64_t row, float *out) {
-    const uint8_t *src = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
-    quant_find(t->type)->dequantize(src, out, t->n_in);
-}
-
 /* src: a row of the token embeddings. */
 static void decode_embedding(const cpu_exec *c, const uint8_t *src, float *out) {
     const model_tensor *t = &c->model->t[ROLE_TOKEN_EMBD];
@@ -40,7 +35,9 @@ static const uint8_t *token_row(const cpu_exec *c, tensor_role role, int64_t k) 
 /* Adds a row of a table to X through Y, which is not used yet. */
 static void add_table_row(cpu_exec *c, tensor_role role, int64_t table_row, int64_t row) {
     float *x = cpu_exec_row(c, BUF_X, row), *y = cpu_exec_row(c, BUF_Y, row);
-    decode_row(&c->model->t[role], table_row, y);
+    const model_tensor *t = &c->model->t[role];
+    const uint8_t *src = (const uint8_t *)t->data + (size_t)table_row * t->row_bytes;
+    quant_find(t->type)->dequantize(src, y, t->n_in);
     c->kernels.add(x, y, x, c->model->hp.n_embd);
 }
 
@@ -60,29 +57,27 @@ void cpu_exec_angles(cpu_exec *c) {
         cpu_exec_fill_angles(c, row);
 }
 
-/* Adds a token's row of the table, in pieces of whole blocks of any type. */
-static void add_layer_row(cpu_exec *c, int64_t k, float *out) {
+/* A token's vectors for all layers: the norm of their projection, plus its row of the table, which
+ * is decoded in pieces of whole blocks of any type. */
+void cpu_exec_embed_layers(cpu_exec *c, const plan_step *s, const args_norm *a) {
     enum { PIECE = 256 };
     const model_tensor *t = &c->model->t[ROLE_LAYER_EMBD];
     const quant_traits *traits = quant_find(t->type);
-    const uint8_t *row = token_row(c, ROLE_LAYER_EMBD, k);
-    float piece[PIECE], root = sqrtf((float)c->model->hp.n_embd_layer), half = sqrtf(0.5f);
-    for (int64_t i = 0; i < t->n_in; i += PIECE) {
-        int64_t n = t->n_in - i < PIECE ? t->n_in - i : PIECE;
-        traits->dequantize(row + (size_t)(i / traits->block_elems) * (size_t)traits->block_bytes,
-                           piece, n);
-        for (int64_t j = 0; j < n; j++) out[i + j] = (out[i + j] + root * piece[j]) * half;
-    }
-}
-
-void cpu_exec_embed_layers(cpu_exec *c, const plan_step *s, const args_norm *a) {
+    const float root = sqrtf((float)c->model->hp.n_embd_layer), half = sqrtf(0.5f);
+    float piece[PIECE];
     for (int64_t row; (row = pool_take(c->pool, 1)) < c->ubatch.n_tokens;) {
         float *e = cpu_exec_row(c, s->in, row);
         for (int layer = 0; layer < c->model->hp.n_layer; layer++) {
             float *part = e + layer * a->width;
             c->kernels.rms_norm(part, a->weight, part, a->width, a->eps);
         }
-        add_layer_row(c, row, e);
+        const uint8_t *table = token_row(c, ROLE_LAYER_EMBD, row);
+        for (int64_t i = 0; i < t->n_in; i += PIECE) {
+            const int64_t n = t->n_in - i < PIECE ? t->n_in - i : PIECE;
+            const size_t block = (size_t)(i / traits->block_elems);
+            traits->dequantize(table + block * (size_t)traits->block_bytes, piece, n);
+            for (int64_t j = 0; j < n; j++) e[i + j] = (e[i + j] + root * piece[j]) * half;
+        }
     }
 }
 
@@ -107,12 +102,6 @@ static void quantize(cpu_exec *c, const plan_step *s, cpu_act_layout layout, pla
     }
 }
 
-static float sum_of_squares(const float *x, int64_t n) {
-    float sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return sum;
-}
-
 /* A value that is not finite stays in the residual stream to its end, so the sums of squares, which
  * its norms need anyway, tell where the first one came from (finite.c). */
 void cpu_exec_norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, const float *x,
@@ -124,7 +113,7 @@ void cpu_exec_norm_row(cpu_exec *c, const plan_step *s, const args_norm *a, cons
     } else if (a->kind == NORM_LAYER) {
         squares = c->kernels.layer_norm(x, a->weight, a->bias, y, a->width, eps);
     } else if (x != y) {
-        squares = sum_of_squares(x, a->width);
+        for (int64_t i = 0; i < a->width; i++) squares += x[i] * x[i];
         memcpy(y, x, (size_t)a->width * sizeof *y);
     }
     if (squares < INFINITY || !plan_is_residual(s->in)) return;
@@ -215,15 +204,6 @@ void cpu_exec_quantize(cpu_exec *c, const plan_step *s, const args_quantize *a) 
     }
 }
 
-/* Adds y to all streams of a token except the first. */
-static void add_to_others(cpu_exec *c, int64_t row, const float *y) {
-    int64_t n = c->model->hp.n_embd;
-    for (int k = 1; k < c->model->hp.n_stream; k++) {
-        float *stream = cpu_exec_row(c, BUF_STREAMS, row) + k * n;
-        c->kernels.add(stream, y, stream, n);
-    }
-}
-
 void cpu_exec_add(cpu_exec *c, const plan_step *s, const args_add *a) {
     int64_t c0, c1, n = a->norm.width;
     while (take_rows(c, c->ubatch.n_tokens, &c0, &c1)) {
@@ -237,7 +217,10 @@ void cpu_exec_add(cpu_exec *c, const plan_step *s, const args_add *a) {
             cpu_exec_norm_row(c, s, &a->norm, y, y);
             for (int64_t k = 0; a->scale != 1 && k < n; k++) y[k] *= a->scale;
             if (s->out == BUF_STREAMS) {
-                add_to_others(c, i, y);
+                for (int k = 1; k < c->model->hp.n_stream; k++) { /* all but the first */
+                    float *stream = cpu_exec_row(c, BUF_STREAMS, i) + k * c->model->hp.n_embd;
+                    c->kernels.add(stream, y, stream, c->model->hp.n_embd);
+                }
                 continue;
             }
             c->kernels.add(x, y, x, n);

@@ -14,8 +14,8 @@ enum {
  * thread may hold as long as a device has work, and it delays the message. So queries are rare, and
  * the first one comes after a time that no message should take. In seconds. */
 static const double query_every = 50e-3;
-/* A driver that submits late begins with a launch when it is asked: once, when the message is not
- * there by then. */
+/* Some drivers delay a launch until they are queried (gpu_backend.submits_late). They are queried
+ * once after this time, if the message has not arrived. */
 static const double late_after = 200e-6;
 
 static uint8_t *host_flag(const gpu_exec *g, plan_side sender, int exchange) {
@@ -24,7 +24,7 @@ static uint8_t *host_flag(const gpu_exec *g, plan_side sender, int exchange) {
 
 /* Queries all GPUs, so that a failure is recorded: the next stage would wait for a GPU that has
  * failed. True if this GPU has done everything that was enqueued. */
-static bool ask_drivers(const gpu_exec *g) {
+static bool query_drivers(const gpu_exec *g) {
     const gpu_sides *sides = g->sides;
     bool ended = false;
     for (int i = 0; i < sides->n_gpus; i++) {
@@ -53,7 +53,7 @@ bool gpu_exec_wait(gpu_exec *g, int exchange) {
         bool over = !gpu_sides_are_alive(g->sides) || now - start > WAIT_SECONDS;
         bool late = g->late && !g->asked && now - start > late_after;
         if (!over && (late || now - query > query_every)) {
-            over = ask_drivers(g);
+            over = query_drivers(g);
             g->asked = true;
             query = now;
         }

@@ -10,19 +10,18 @@
 
 typedef struct gpu_exec gpu_exec; /* gpu_exec.h */
 
-/* Waits for message `exchange` of the GPU; false if it does not come, also because another GPU of
- * the context has failed. */
+/* Waits for message `exchange` of the GPU. False: it timed out, or one of the GPUs has failed. */
 bool gpu_exec_wait(gpu_exec *g, int exchange);
 /* The vectors of the message, [n_tokens]: floats [n_embd], or their int8 form, gpu_q8_bytes(n_embd)
  * each (plan_message_is_q8). */
 const void *gpu_exec_received(const gpu_exec *g);
 /* The CPU writes its next message with this buffer there, in the same layout. */
 float *gpu_exec_outgoing(const gpu_exec *g, plan_buffer b);
-/* Whether message `exchange`, which has arrived, says that there is nothing to do. */
+/* Whether message `exchange`, which has arrived, is idle: there is nothing to do. */
 bool gpu_exec_is_idle(const gpu_exec *g, int exchange);
-/* Sends message `exchange`, which is complete or (idle) says that there is nothing to do. */
+/* Sends message `exchange`: its data is complete, or (idle) there is nothing to do. */
 void gpu_exec_raise(gpu_exec *g, int exchange, bool idle);
-/* In place of the answer to a message that was idle: the GPU waits for none. */
+/* Instead of an answer to an idle message, for which the GPU does not wait. */
 void gpu_exec_skip(gpu_exec *g);
 /* (any) A token's selected neurons among all neurons of a layer, as received from the GPU. */
 const uint32_t *gpu_exec_received_bits(const gpu_exec *g, int layer, int64_t col);

@@ -215,15 +215,6 @@ static pi_status pin_all(gpu_exec *g, pi_error *err) {
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-/* Whether a small difference can make activations jump: predictors, thresholds and FATReLU switch
- * neurons, routers switch experts. */
-static bool can_jump(const plan *p) {
-    bool jumps = p->model->hp.activation == ACTIVATION_FATRELU || p->n_expert > 0;
-    for (int i = 0; i < p->model->hp.n_layer; i++)
-        jumps = jumps || p->ffn[i].mode == PI_MODE_PREDICT || p->ffn[i].mode == PI_MODE_THRESHOLD;
-    return jumps;
-}
-
 static void describe(gpu_exec *g, const gpu_sides *sides, int device) {
     *g = (gpu_exec){.sides = sides,
                     .plan = &g->part,
@@ -232,12 +223,16 @@ static void describe(gpu_exec *g, const gpu_sides *sides, int device) {
                     .type_v = sides->type_v,
                     .n_batch = sides->n_batch,
                     .paging = sides->paging,
-                    .precise = can_jump(sides->plan),
+                    .precise = sides->model->hp.activation == ACTIVATION_FATRELU ||
+                               sides->plan->n_expert > 0,
                     .angle_scale = sides->rope->angle_scale};
     plan_of_device(sides->plan, device, &g->part);
     g->adapts = sides->adapts && adapt_applies(g->plan);
-    for (int i = 0; i < g->model->hp.n_layer; i++)
+    for (int i = 0; i < g->model->hp.n_layer; i++) {
+        const pi_mode mode = sides->plan->ffn[i].mode;
+        g->precise = g->precise || mode == PI_MODE_PREDICT || mode == PI_MODE_THRESHOLD;
         g->moves = g->moves || (sides->moves && neurons_move(g->plan, i));
+    }
 }
 
 /* Fills the device with weights and the rest; `out` gets the sizes. */
@@ -272,28 +267,6 @@ pi_status gpu_exec_size(const gpu_sides *sides, int device, gpu_exec_bytes *out,
     return status;
 }
 
-static pi_status make_streams(gpu_exec *g, pi_error *err) {
-    pi_status status = g->b->stream_create(g->d, &g->stream, err);
-    for (int i = 0; i < GPU_EXEC_STAGES && status == PI_OK; i++) {
-        status = g->b->event_create(g->d, &g->staged[i], err);
-        if (status == PI_OK) g->b->event_record(g->stream, g->staged[i]);
-    }
-    if (status == PI_OK) status = g->b->event_create(g->d, &g->ended, err);
-    if (status == PI_OK) status = g->b->event_create(g->d, &g->sent, err);
-    if (status == PI_OK) status = g->b->stream_create(g->d, &g->side, err);
-    return status;
-}
-
-/* The budget counts allocations, so everything is one allocation if the device allocates in large
- * pages only. */
-static pi_status reserve(gpu_exec *g, pi_error *err) {
-    gpu_exec_bytes bytes;
-    pi_status status = gpu_exec_size(g->sides, gpu_exec_device(g), &bytes, err);
-    if (status != PI_OK) return status;
-    uint64_t apart = peer_bytes(g);
-    return gpu_exec_take_slab(g, bytes.scratch + bytes.weights - apart, err);
-}
-
 pi_status gpu_exec_create(const gpu_sides *sides, int device, gpu_exec **out, pi_error *err) {
     gpu_exec_bytes bytes;
     enum { BLOCKS_PER_STEP = 16, OTHER_BLOCKS = 37 }; /* more than any step has operands */
@@ -308,10 +281,21 @@ pi_status gpu_exec_create(const gpu_sides *sides, int device, gpu_exec **out, pi
                     sides->model->hp.n_layer * PLAN_MAX_GROUP; /* biases of cold neurons */
     g->blocks = mem_calloc((size_t)g->max_blocks, sizeof *g->blocks);
     if (!g->blocks) return error_nomem(err, (size_t)g->max_blocks * sizeof *g->blocks, "blocks");
-    pi_status status = make_streams(g, err);
+    pi_status status = g->b->stream_create(g->d, &g->stream, err);
+    for (int i = 0; i < GPU_EXEC_STAGES && status == PI_OK; i++) {
+        status = g->b->event_create(g->d, &g->staged[i], err);
+        if (status == PI_OK) g->b->event_record(g->stream, g->staged[i]);
+    }
+    if (status == PI_OK) status = g->b->event_create(g->d, &g->ended, err);
+    if (status == PI_OK) status = g->b->event_create(g->d, &g->sent, err);
+    if (status == PI_OK) status = g->b->stream_create(g->d, &g->side, err);
     if (status == PI_OK) status = pin_all(g, err);
     if (status == PI_OK) status = make_inbox(g, err);
-    if (status == PI_OK) status = reserve(g, err);
+    /* The budget counts allocations, so everything is one allocation if the device allocates in
+     * large pages only. */
+    if (status == PI_OK) status = gpu_exec_size(sides, device, &bytes, err);
+    if (status == PI_OK)
+        status = gpu_exec_take_slab(g, bytes.scratch + bytes.weights - peer_bytes(g), err);
     if (status == PI_OK) status = fill(g, &bytes, err);
     if (status == PI_OK && g->inv_freq) {
         g->b->upload(g->stream, g->inv_freq, sides->rope->inv_freq,

@@ -19,6 +19,7 @@
 #include "gpu_size.h"
 #include "kv_cache.h"
 #include "paging.h"
+#include "trace.h"
 #include "ubatch.h"
 
 typedef struct gpu_exec gpu_exec;
@@ -77,22 +78,22 @@ pi_status gpu_exec_state_write(gpu_exec *g, const pi_session *s, const float *fl
 void gpu_exec_record(gpu_exec *g);
 /* Starts the GPU's part of the current ubatch and sets its `streaming`. */
 void gpu_exec_begin(gpu_exec *g);
-/* Waits until it is done. If the head is on the GPU, the ubatch's results get logits and hidden
- * states. After a ubatch that did not run to its end (`failed`), this ends all waits by force.
+/* Waits for the GPU's part of the ubatch. If the head is on the GPU, stores logits and hidden
+ * states. failed: the ubatch did not run to its end; kernels that wait for messages are aborted.
  * PI_ERR_DEVICE. */
 pi_status gpu_exec_end(gpu_exec *g, bool failed, pi_error *err);
 
-bool gpu_sides_are_alive(const gpu_sides *sides); /* whether all devices can go on after an error */
+bool gpu_sides_are_alive(const gpu_sides *sides); /* no device has failed */
 
-/* Starts to move an expert to the GPU, between ubatches (adapt.h): an expert of the file into a
- * slot of its layer that holds no expert. */
+/* Between ubatches: starts to copy an expert into the spare slot of its layer (adapt.h). `expert`:
+ * its number in the file. */
 void gpu_exec_swap_begin(gpu_exec *g, int layer, int32_t expert, int32_t slot);
 /* Sends at most n_bytes more; true when everything has arrived. */
 bool gpu_exec_swap_send(gpu_exec *g, size_t n_bytes);
 /* slots: [n_expert] the slots of a layer's experts from the next ubatch on. */
 void gpu_exec_swap_map(gpu_exec *g, int layer, const int32_t *slots);
 
-/* Bytes that a neuron takes on its way to the GPU's part of a layer (neurons_move). */
+/* Bytes that are copied to the GPU for a neuron that moves there (neurons_move). */
 size_t gpu_exec_neuron_bytes(const gpu_exec *g, int layer);
 /* Between ubatches: exchanges the neurons of two places on the device, as model_places_exchange
  * does in the model afterwards. The next ubatch waits for the copies. At most ADAPT_MOVES times
@@ -112,5 +113,15 @@ const int32_t *gpu_exec_uses(const gpu_exec *g, int layer);
 uint64_t gpu_exec_active(const gpu_exec *g, int layer);
 /* Bytes of FFN weights of active neurons that the GPU read in the last ubatch. */
 uint64_t gpu_exec_sparse_bytes(const gpu_exec *g);
+
+/* gpu_trace.c: the timeline: stamps of the GPU's clock around its steps. */
+int gpu_exec_marks_capacity(const gpu_exec *g); /* steps that a ubatch may have */
+pi_status gpu_exec_marks_create(gpu_exec *g, pi_error *err);
+void gpu_exec_marks_destroy(gpu_exec *g); /* does nothing where there are no marks */
+/* Marks the ubatch that begins; the stream is idle. Raises t->clock_error if the clocks could not
+ * be compared as exactly. */
+void gpu_exec_marks_begin(gpu_exec *g, engine_trace *t);
+/* Puts the steps of the ubatch into the device's row of t; NULL: drops them. */
+void gpu_exec_marks_end(gpu_exec *g, engine_trace *t);
 
 #endif

@@ -114,7 +114,8 @@ struct gpu_exec {
     const model *model;
     quant_type type_k, type_v;
     int n_batch;
-    bool precise;      /* an activation may jump (can_jump): rounding must not decide about it */
+    bool precise;      /* predictors, thresholds and FATReLU switch neurons, routers switch experts:
+                          rounding must not decide about it */
     float angle_scale; /* of the context's RoPE angles */
     bool serial;       /* gpu_exec_probe: a program cannot wait for its host */
     bool late, asked;  /* gpu_backend.submits_late; the driver was asked since the last launch */
@@ -376,6 +377,12 @@ void gpu_exec_add(gpu_exec *g, const plan_step *s, const args_add *args, const g
                   const gpu_exec_shape *p);
 void gpu_exec_softcap(gpu_exec *g, const plan_step *s, const args_softcap *args,
                       const gpu_exec_shape *p);
+void gpu_exec_heads_vector(gpu_exec *g, const plan_step *s, const args_heads *args,
+                           const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_heads_tiled(gpu_exec *g, const plan_step *s, const args_heads *args,
+                          const gpu_exec_step *w, const gpu_exec_shape *p);
+void gpu_exec_latent_store(gpu_exec *g, const plan_step *s, const args_latent_store *args,
+                           const gpu_exec_step *w, const gpu_exec_shape *p);
 /* gpu_streams.c */
 void gpu_exec_mix(gpu_exec *g, const plan_step *s, const gpu_exec_step *w, const gpu_exec_shape *p);
 /* OP_PAST_IN before a block, OP_PAST_OUT after it. */
@@ -392,13 +399,6 @@ void gpu_exec_recur(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w
                     const gpu_exec_shape *p);
 void gpu_exec_gate_ssm(gpu_exec *g, const plan_recurrent *r, const gpu_exec_step *w,
                        const gpu_exec_shape *p);
-/* gpu_latent.c */
-void gpu_exec_heads_vector(gpu_exec *g, const plan_step *s, const args_heads *args,
-                           const gpu_exec_step *w, const gpu_exec_shape *p);
-void gpu_exec_heads_tiled(gpu_exec *g, const plan_step *s, const args_heads *args,
-                          const gpu_exec_step *w, const gpu_exec_shape *p);
-void gpu_exec_latent_store(gpu_exec *g, const plan_step *s, const args_latent_store *args,
-                           const gpu_exec_step *w, const gpu_exec_shape *p);
 /* gpu_ffn.c */
 void gpu_exec_select_vector(gpu_exec *g, const plan_step *s, const plan_ffn *f,
                             const gpu_exec_step *w, const gpu_exec_shape *p);

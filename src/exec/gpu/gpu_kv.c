@@ -89,39 +89,33 @@ float *gpu_exec_state_at(const gpu_exec *g, const pi_session *s, const float *fl
            slot * g->n_state;
 }
 
-typedef void copy_state(gpu_exec *g, float *there, float *here, size_t n_bytes);
-
-static void copy_here(gpu_exec *g, float *there, float *here, size_t n_bytes) {
-    g->b->download(g->stream, here, there, n_bytes);
-}
-
-static void copy_there(gpu_exec *g, float *there, float *here, size_t n_bytes) {
-    g->b->upload(g->stream, there, here, n_bytes);
-}
-
-/* Copies the state of all layers whose primary is the GPU. */
-static pi_status copy_layers(gpu_exec *g, const pi_session *s, const float *floats,
-                             copy_state *copy, pi_error *err) {
+/* Copies the state of all layers whose primary is the GPU, to the GPU or to the host. */
+static pi_status copy_state(gpu_exec *g, const pi_session *s, const float *floats, bool to_gpu,
+                            pi_error *err) {
     float *there = gpu_exec_state_at(g, s, floats);
     if (!there) return PI_OK;
     float *here = s->state.data + (floats - s->state.data);
     for (int i = 0; i < g->plan->n_gpu_steps; i++) {
         const plan_step *t = &g->plan->gpu_steps[i];
         if (t->op != OP_CONV && t->op != OP_COMPRESS) continue;
-        int64_t n = model_state(&g->model->hp, &g->model->layers[t->layer].hp);
-        int64_t at = t->op == OP_CONV ? STEP_ARGS(t, recurrent)->mixer->conv_at
-                                      : STEP_ARGS(t, compress)->of[0].state;
-        copy(g, there + g->steps[i].state_at, here + at, (size_t)n * sizeof *here);
+        const int64_t n = model_state(&g->model->hp, &g->model->layers[t->layer].hp);
+        const int64_t at = t->op == OP_CONV ? STEP_ARGS(t, recurrent)->mixer->conv_at
+                                            : STEP_ARGS(t, compress)->of[0].state;
+        const size_t n_bytes = (size_t)n * sizeof *here;
+        if (to_gpu)
+            g->b->upload(g->stream, there + g->steps[i].state_at, here + at, n_bytes);
+        else
+            g->b->download(g->stream, here + at, there + g->steps[i].state_at, n_bytes);
     }
     return g->b->stream_sync(g->stream, err);
 }
 
 pi_status gpu_exec_state_read(gpu_exec *g, const pi_session *s, const float *floats,
                               pi_error *err) {
-    return copy_layers(g, s, floats, copy_here, err);
+    return copy_state(g, s, floats, false, err);
 }
 
 pi_status gpu_exec_state_write(gpu_exec *g, const pi_session *s, const float *floats,
                                pi_error *err) {
-    return copy_layers(g, s, floats, copy_there, err);
+    return copy_state(g, s, floats, true, err);
 }

@@ -1,7 +1,8 @@
-/* gpu_probe.c: whether a program can wait for its host on a device. Not where a launch returns only
- * when its kernels have ended (CUDA_LAUNCH_BLOCKING, AMD_SERIALIZE_KERNEL, profilers that time
- * single kernels): the host cannot answer while it is in the launch. Found by trying: a program of
- * one kernel that waits for a flag, which the host raises after the launch. */
+/* gpu_probe.c: tests whether the kernels of a program can wait for messages of the host. They
+ * cannot where a launch returns only after its kernels have ended (CUDA_LAUNCH_BLOCKING,
+ * AMD_SERIALIZE_KERNEL, profilers that time single kernels), because the host cannot answer during
+ * the launch. The test is a program of one kernel that waits for a flag, which the host raises
+ * after the launch. */
 #include "gpu_exec_impl.h"
 #include "gpu_known.h"
 #include "log.h"
@@ -11,7 +12,7 @@ enum {
     TRY_WAIT_MS = 100, /* a launch takes some ten microseconds */
 };
 
-/* PI_OK: the program ended, because it saw the flag or, with *late, because its time was over. */
+/* PI_OK: the program ended, because it saw the flag or, with *late, because it timed out. */
 static pi_status try_program(gpu_exec *g, const gpu_pinned *page, uint64_t epoch, bool *late,
                              pi_error *err) {
     uint8_t *host = page->host, *device = page->device;
@@ -33,7 +34,7 @@ static pi_status try_program(gpu_exec *g, const gpu_pinned *page, uint64_t epoch
     return *late ? g->b->reset(g->d, err) : PI_OK;
 }
 
-/* PI_OK without *tested: it records no programs. */
+/* PI_OK without *tested: the device records no programs. */
 static pi_status probe(gpu_exec *g, bool *tested, pi_error *err) {
     enum { PAGE_BYTES = 2 * GPU_FLAG_BYTES };
     gpu_pinned page = {0};

@@ -55,20 +55,11 @@ static int end_of_layers(const gpu_exec *g) {
     return g->plan->head == SIDE_GPU ? gpu_exec_head_at(g) : g->plan->n_gpu_steps;
 }
 
-static void enqueue_all(gpu_exec *g, const gpu_exec_shape *shape) {
-    gpu_exec_enqueue_start(g, shape);
-    gpu_exec_mark_start(g);
-    for (int i = 0; i < end_of_layers(g); i++) {
+static void enqueue_steps(gpu_exec *g, const gpu_exec_shape *shape, int first, int end) {
+    for (int i = first; i < end; i++) {
         gpu_exec_enqueue_step(g, i, shape);
         gpu_exec_mark_step(g, i, false);
     }
-    gpu_exec_enqueue_results(g, shape->first_out, shape->n_out);
-}
-
-/* Computes the cold part of an answer from rows that are copied to the GPU. */
-static void stream_answer(gpu_exec *g, const plan_step *s, const gpu_exec_shape *shape) {
-    gpu_exec_stream_cold(g, s, shape->n_cols);
-    gpu_exec_mark_step(g, g->next_step, true);
 }
 
 /* Whether no kernel may wait for a message: in ubatches of many tokens, and where launches wait for
@@ -89,13 +80,6 @@ static bool has_shape(const gpu_exec_shape *a, const gpu_exec_shape *b) {
 }
 
 /* ---- recorded pieces of segments ------------------------------------------------------------- */
-
-static void enqueue_steps(gpu_exec *g, const gpu_exec_shape *shape, int first, int end) {
-    for (int i = first; i < end; i++) {
-        gpu_exec_enqueue_step(g, i, shape);
-        gpu_exec_mark_step(g, i, false);
-    }
-}
 
 /* The program of steps [first, end), recorded if it is missing; NULL: it cannot be recorded, or
  * there are very many. None is freed before the context ends, since others may be running. */
@@ -161,7 +145,10 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
         bool stream = s->cold && g->streaming;
         if (stream && s->op != OP_RECEIVE) continue;
         const bool helpers = stream && STEP_ARGS(s, message)->helpers;
-        if (stream && !(first && helpers)) stream_answer(g, s, shape);
+        if (stream && !(first && helpers)) { /* the cold part, from rows that are copied */
+            gpu_exec_stream_cold(g, s, shape->n_cols);
+            gpu_exec_mark_step(g, g->next_step, true);
+        }
         if (stream && !helpers) continue;
         if (ends_segment(g, s, shape) && !first) break;
         gpu_exec_enqueue_step(g, g->next_step, shape);
@@ -173,46 +160,34 @@ static void enqueue_segment(gpu_exec *g, const gpu_exec_shape *shape) {
     g->asked = false;
 }
 
-/* The entry for a shape, which replaces the one that was not used for the longest time. No program
- * is running, because a ubatch begins. */
-static struct gpu_exec_recorded *entry_for(gpu_exec *g, const gpu_exec_shape *shape) {
-    gpu_exec_programs *all = gpu_exec_is_marked(g) ? gpu_exec_marked_programs(g) : &g->programs;
-    struct gpu_exec_recorded *e = &all->of[0];
-    for (int i = 0; i < all->n; i++) {
-        if (has_shape(&all->of[i].shape, shape)) return &all->of[i];
-        if (all->of[i].used < e->used) e = &all->of[i];
-    }
-    if (all->n < GPU_EXEC_PROGRAMS) e = &all->of[all->n++];
-    g->b->program_free(e->program);
-    *e = (struct gpu_exec_recorded){.shape = *shape};
-    return e;
-}
-
-/* The program for a ubatch of few tokens, recorded if it is missing; NULL if it cannot be
+/* The program for a ubatch of few tokens, recorded if it is missing: it replaces the one that was
+ * not used for the longest time. No program is running, because a ubatch begins. NULL: it cannot be
  * recorded. */
 static gpu_program *program_for(gpu_exec *g, const gpu_exec_shape *shape) {
-    struct gpu_exec_recorded *e = entry_for(g, shape);
-    e->used = g->epoch;
-    if (!e->program && g->b->record_begin(g->stream, NULL) == PI_OK) {
-        enqueue_all(g, shape);
-        if (g->b->record_end(g->stream, &e->program, NULL) != PI_OK) e->program = NULL;
+    gpu_exec_programs *all = gpu_exec_is_marked(g) ? gpu_exec_marked_programs(g) : &g->programs;
+    struct gpu_exec_recorded *e = NULL, *oldest = &all->of[0];
+    for (int i = 0; i < all->n && !e; i++) {
+        if (has_shape(&all->of[i].shape, shape)) e = &all->of[i];
+        if (all->of[i].used < oldest->used) oldest = &all->of[i];
     }
+    if (!e) {
+        e = all->n < GPU_EXEC_PROGRAMS ? &all->of[all->n++] : oldest;
+        g->b->program_free(e->program);
+        *e = (struct gpu_exec_recorded){.shape = *shape};
+    }
+    e->used = g->epoch;
+    if (e->program || g->b->record_begin(g->stream, NULL) != PI_OK) return e->program;
+    gpu_exec_enqueue_start(g, shape);
+    gpu_exec_mark_start(g);
+    enqueue_steps(g, shape, 0, end_of_layers(g));
+    gpu_exec_enqueue_results(g, shape->first_out, shape->n_out);
+    if (g->b->record_end(g->stream, &e->program, NULL) != PI_OK) e->program = NULL;
     return e->program;
 }
 
 void gpu_exec_record(gpu_exec *g) {
     const gpu_exec_shape shape = shape_of(g);
     if (!never_waits(g, &shape)) program_for(g, &shape);
-}
-
-static bool launch(gpu_exec *g, const gpu_exec_shape *shape) {
-    gpu_program *program = program_for(g, shape);
-    if (!program) return false;
-    gpu_exec_mark_program(g, shape->n_out > 0 ? g->plan->n_gpu_steps : end_of_layers(g));
-    g->b->program_launch(g->stream, program);
-    g->b->event_record(g->stream, g->ended);
-    g->asked = false;
-    return true;
 }
 
 void gpu_exec_continue(gpu_exec *g) {
@@ -235,7 +210,14 @@ void gpu_exec_begin(gpu_exec *g) {
     write_header(g);
     g->next_step = end_of_layers(g);
     g->ready = shape.n_out;
-    if (!never_waits(g, &shape) && launch(g, &shape)) return;
+    gpu_program *program = never_waits(g, &shape) ? NULL : program_for(g, &shape);
+    if (program) {
+        gpu_exec_mark_program(g, shape.n_out > 0 ? g->plan->n_gpu_steps : end_of_layers(g));
+        g->b->program_launch(g->stream, program);
+        g->b->event_record(g->stream, g->ended);
+        g->asked = false;
+        return;
+    }
     g->ready = -1;
     /* The first step is a RECEIVE: what the GPU begins with comes from the CPU, or another GPU. */
     g->next_step = 0;
@@ -265,17 +247,7 @@ static pi_status download_hidden(gpu_exec *g, pi_error *err) {
     return PI_OK;
 }
 
-static void take_logits(const gpu_exec *g, int first, int n) {
-    const engine_ubatch *u = g->sides->ubatch;
-    int64_t n_vocab = g->model->hp.n_vocab, ld = g->plan->gpu_width[BUF_LOGITS];
-    const uint8_t *host = g->results_host.host;
-    const float *from = (const float *)(const void *)(host + gpu_exec_counts_bytes(g));
-    float *to = u->logits + (u->first_logits_row + first) * n_vocab;
-    for (int i = 0; i < n; i++)
-        memcpy(to + i * n_vocab, from + i * ld, (size_t)n_vocab * sizeof *to);
-}
-
-/* A program has enqueued the first results. */
+/* Waits for the wanted logits and stores them. A program has enqueued the first ones. */
 static pi_status wait_for_results(gpu_exec *g, pi_error *err) {
     const engine_ubatch *u = g->sides->ubatch;
     int n_out = g->plan->head == SIDE_GPU ? u->n_out : 0, done = 0;
@@ -289,26 +261,31 @@ static pi_status wait_for_results(gpu_exec *g, pi_error *err) {
         g->ready = -1;
         pi_status status = g->b->stream_sync(g->stream, err);
         if (status != PI_OK) return status;
-        take_logits(g, done, n);
+        const int64_t n_vocab = g->model->hp.n_vocab, ld = g->plan->gpu_width[BUF_LOGITS];
+        const uint8_t *host = g->results_host.host;
+        const float *from = (const float *)(const void *)(host + gpu_exec_counts_bytes(g));
+        float *to = u->logits + (u->first_logits_row + done) * n_vocab;
+        for (int i = 0; i < n; i++)
+            memcpy(to + i * n_vocab, from + i * ld, (size_t)n_vocab * sizeof *to);
         done += n;
     } while (done < n_out);
     return PI_OK;
 }
 
-static pi_status finish(gpu_exec *g, pi_error *err) {
-    if (g->uses && g->sides->wants_uses)
-        g->b->download(g->stream, g->uses_host.host, g->uses, gpu_exec_uses_bytes(g));
-    gpu_exec_download_hidden(g);
-    pi_status status = wait_for_results(g, err);
-    if (g->plan->head == SIDE_GPU && status == PI_OK) status = download_hidden(g, err);
-    g->counted = status == PI_OK &&
-                 plan_form_of(g->plan, SIDE_GPU, g->sides->ubatch->n_tokens) != FORM_MANY;
-    return status;
-}
-
 pi_status gpu_exec_end(gpu_exec *g, bool failed, pi_error *err) {
-    pi_status status = failed ? g->b->status(g->d, err) : finish(g, err);
-    if (!failed && status == PI_OK) return PI_OK;
+    pi_status status;
+    if (failed) {
+        status = g->b->status(g->d, err);
+    } else {
+        if (g->uses && g->sides->wants_uses)
+            g->b->download(g->stream, g->uses_host.host, g->uses, gpu_exec_uses_bytes(g));
+        gpu_exec_download_hidden(g);
+        status = wait_for_results(g, err);
+        if (g->plan->head == SIDE_GPU && status == PI_OK) status = download_hidden(g, err);
+        g->counted = status == PI_OK &&
+                     plan_form_of(g->plan, SIDE_GPU, g->sides->ubatch->n_tokens) != FORM_MANY;
+        if (status == PI_OK) return PI_OK;
+    }
     /* Releases a kernel that polls for a flag, and whatever waits for that kernel. */
     g->b->release(g->d);
     g->b->stream_sync(g->stream, NULL);

@@ -5,7 +5,6 @@
  * At the start of each ubatch the device's clock is compared with the host's: a stamp is enqueued
  * to the idle stream, and the host polls for it. The stamp was made between the host's readings of
  * its clock before and after; the shortest of several tries is the most exact. */
-#include "gpu_trace.h"
 #include "clock.h"
 #include "gpu_exec_impl.h"
 #include "mem.h"

@@ -1,13 +1,42 @@
-/* plan_form.c: selects the kernel of each step in ubatches of one token, of few and of many.
+/* plan_ops.c: what ops.def says about an operation, and the kernel of each step in ubatches of one
+ * token, of few and of many.
  *
  * Few tokens: kernels read each row of weights once and compute selected neurons only. Many tokens:
  * tiled products of all neurons; then neurons that a token did not select are set to zero, because
  * nearly every neuron is selected by some token. Both ways give the same result. Builders override
- * the defaults of their steps where a layer needs it. */
+ * the default kernels of their steps where a layer needs it. */
 #include <string.h>
 
 #include "gpu_ops.h"
 #include "plan_impl.h"
+
+/* ---- columns of ops.def ---------------------------------------------------------------------- */
+
+const char *plan_op_name(plan_op op) {
+    static const char *const names[OP_COUNT] = {
+#define PLAN_OP(name, text, ...) [OP_##name] = (text),
+#include "ops.def"
+    };
+    return (unsigned)op < OP_COUNT ? names[op] : "unknown";
+}
+
+plan_args plan_args_of(plan_op op) {
+    static const plan_args args[OP_COUNT] = {
+#define PLAN_OP(name, text, its_args, ...) [OP_##name] = ARGS_##its_args,
+#include "ops.def"
+    };
+    return args[op];
+}
+
+plan_reads plan_op_reads(plan_op op) {
+    static const plan_reads reads[OP_COUNT] = {
+#define PLAN_OP(name, text, args, print, its_reads, ...) [OP_##name] = (its_reads),
+#include "ops.def"
+    };
+    return reads[op];
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 #define PLAN_OP(name, text, args, print, reads, alone, cpu, gpu) [OP_##name] = cpu,
 #define ON_CPU(one, few, many, ways)                                                               \
@@ -45,11 +74,6 @@ void plan_set_default_kernel(plan_step *s, plan_side side) {
            sizeof s->kernel);
 }
 
-static bool runs_alone(const plan_step *s, plan_form form) {
-    plan_alone alone = alone_of[s->op];
-    return alone == ALONE_ALWAYS || (alone == ALONE_FEW && form != FORM_MANY);
-}
-
 /* The activation type of most weight bytes decides for all. */
 static int tiles_from(const plan *p, const cpu_kernels *kernels, bool few_only) {
     uint64_t bytes[CPU_ACT_KIND_COUNT] = {0};
@@ -73,7 +97,10 @@ void plan_set_forms(plan *p, const cpu_kernels *kernels, bool few_only) {
         p->is_sparse = p->is_sparse || p->steps[i].op == OP_FFN_SPARSE;
     p->many_from[SIDE_CPU] = tiles_from(p, kernels, few_only);
     p->many_from[SIDE_GPU] = GPU_MAX_COLS + 1;
-    for (int i = 0; i < p->n_steps; i++)
+    for (int i = 0; i < p->n_steps; i++) {
+        const plan_alone alone = alone_of[p->steps[i].op];
         for (int form = 0; form < PLAN_FORMS; form++)
-            p->steps[i].alone[form] = runs_alone(&p->steps[i], (plan_form)form);
+            p->steps[i].alone[form] = alone == ALONE_ALWAYS ||
+                                      (alone == ALONE_FEW && form != FORM_MANY);
+    }
 }
