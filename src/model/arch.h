@@ -643,6 +643,7 @@ typedef struct arch_row {
     float default_attn_scale;   /* attention.scale if missing; 0: from head_dim */
     bool draft_raw;             /* heads that draft read all residual streams before the last
                                    norm */
+    bool draft_global;          /* layers for multi-token prediction have no window, and rotate */
     bool experts_early;         /* router and experts read the layer's input, and an FFN, next to
                                    them, the stream after attention (Arctic) */
     const char *attn_scale_key; /* another name of attention.scale */

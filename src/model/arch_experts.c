@@ -337,6 +337,7 @@ static const arch_row rows[] = {
      TENSORS(moe_head_norms_tensors)},
     {GGUF_ROW("cohere2moe", LAYER, INTERLEAVED, SILU), .gating = GATING_SIGMOID, .parallel = true,
      .shared_scale = 0.5f, .window_period = 4, .window_after = true, .one_rope_base = true,
+     .draft_global = true,
      .has = ARCH_NORM_EITHER | ARCH_EXPERT_KEYS | ARCH_LOGIT_MULTIPLIED | ARCH_ROPE_WINDOWED,
      TENSORS(cohere2moe_tensors)},
     {GGUF_ROW("deepseek2", RMS, INTERLEAVED, SILU), .gating = GATING_SOFTMAX,

@@ -333,13 +333,15 @@ static void read_patterns(key_reader *r, const arch_row *arch, const model_hpara
     int32_t n_dense = hparams_int(r, "leading_dense_block_count", 0, 0, 0, INT32_MAX);
     for (int i = 0; i < hp->n_layer && r->status == PI_OK; i++) {
         model_layer_hparams *l = &layers[i];
-        bool windowed = window > 0 && has_window(r, arch, i);
+        bool global = arch->draft_global && i >= r->end;
+        bool windowed = window > 0 && !global && has_window(r, arch, i);
         l->window = windowed ? window : 0;
         l->rope = windowed && has_local_rope(arch, hp) ? ROPE_SET_LOCAL : ROPE_SET_GLOBAL;
         l->head_dim = hp->head_dims[windowed];
         l->v_dim = hp->n_latent > 0 || hp->v_dim == 0 ? l->head_dim : hp->v_dim;
         if (none || !rotates(r, arch, i) ||
-            (window > 0 && !windowed && i >= n_dense && arch->has & ARCH_ROPE_WINDOWED) ||
+            (window > 0 && !windowed && !global && i >= n_dense &&
+             arch->has & ARCH_ROPE_WINDOWED) ||
             (arch->no_rope_period > 0 && (i + 1) % arch->no_rope_period == 0))
             l->rope = ROPE_SET_NONE;
     }

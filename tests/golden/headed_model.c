@@ -17,20 +17,22 @@
 
 enum { MAX_COPIES = 4096, LAYERS_MAX = 64 };
 
-/* A tensor of the new file: a copy, or (from NULL) random numbers. */
+/* A tensor of the new file: the rows of up to three tensors, or (from[0] NULL) random numbers. */
+enum { PARTS = 3 };
 typedef struct copy {
-    const gguf_tensor *from;
+    const gguf_tensor *from[PARTS];
     char name[GGUF_MAX_NAME];
     uint64_t n_elems;
     float mean, deviation;
 } copy;
 
 typedef struct headed {
+    const headed_options *o;
     gguf_file *file;
     gguf_writer *writer;
     copy *copies; /* [MAX_COPIES] */
     int n_copies;
-    int n_layer, n_heads, source; /* source: the layer that is copied */
+    int n_layer, source; /* source: the layer that is copied */
 } headed;
 
 static void ok(pi_status status, const pi_error *err) {
@@ -46,13 +48,13 @@ static int64_t number(const gguf_file *f, const char *arch, const char *suffix) 
     return n;
 }
 
-/* Lists with an item for each layer grow; vocabularies are left out. */
+/* Lists with an item for each layer grow unless o.short_lists; vocabularies are left out. */
 static void put_value(headed *h, const gguf_value *v) {
     char key[128];
     snprintf(key, sizeof key, "%.*s", (int)v->key.n_bytes, v->key.data);
     if (strncmp(key, "tokenizer.", strlen("tokenizer.")) == 0) return;
-    if (v->type != GGUF_ARRAY || v->count != (uint64_t)h->n_layer || v->item_type == GGUF_STRING ||
-        strstr(key, "sections")) {
+    if (h->o->short_lists || v->type != GGUF_ARRAY || v->count != (uint64_t)h->n_layer ||
+        v->item_type == GGUF_STRING || strstr(key, "sections")) {
         gguf_put_value(h->writer, v);
         return;
     }
@@ -60,9 +62,9 @@ static void put_value(headed *h, const gguf_value *v) {
     const size_t size = wide ? 4 : 1;
     uint8_t items[4 * LAYERS_MAX];
     memcpy(items, v->data, (size_t)v->count * size);
-    for (int i = 0; i < h->n_heads; i++)
+    for (int i = 0; i < h->o->n_heads; i++)
         memcpy(items + (size_t)(h->n_layer + i) * size, v->data + (size_t)h->source * size, size);
-    gguf_put_array(h->writer, key, v->item_type, items, (uint64_t)(h->n_layer + h->n_heads));
+    gguf_put_array(h->writer, key, v->item_type, items, (uint64_t)(h->n_layer + h->o->n_heads));
 }
 
 static copy *add(headed *h, const char *name, int n_dims, const uint64_t *dims) {
@@ -85,15 +87,52 @@ static void add_random(headed *h, int layer, const char *end, int n_dims, uint64
     c->deviation = deviation;
 }
 
+static bool ends(const char *name, const char *with) {
+    const size_t n = strlen(name), m = strlen(with);
+    return n >= m && strcmp(name + n - m, with) == 0;
+}
+
+static bool is_left_out(const headed *h, const char *name) {
+    return h->o->unbiased &&
+           (ends(name, ".attn_q.bias") || ends(name, ".attn_k.bias") || ends(name, ".attn_v.bias"));
+}
+
+/* Q, K, V, router and experts. */
+static bool is_replaced(const headed *h, const char *name) {
+    static const char *const parts[] = {".attn_q.",       ".attn_k.", ".attn_v.",
+                                        ".ffn_gate_inp.", "_exps.",   ".exp_probs_b."};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && h->o->fused; i++)
+        if (strstr(name, parts[i])) return true;
+    return false;
+}
+
+static void add_fused(headed *h, int layer) {
+    static const char parts[PARTS] = {'q', 'k', 'v'};
+    const gguf_tensor *from[PARTS];
+    char name[GGUF_MAX_NAME];
+    uint64_t n_rows = 0;
+    for (int i = 0; i < PARTS; i++) {
+        snprintf(name, sizeof name, "blk.%d.attn_%c.weight", h->source, parts[i]);
+        from[i] = gguf_find_tensor(h->file, name);
+        assert_non_null(from[i]);
+        n_rows += from[i]->dims[1];
+    }
+    snprintf(name, sizeof name, "blk.%d.attn_qkv.weight", layer);
+    copy *c = add(h, name, 2, (uint64_t[]){from[0]->dims[0], n_rows});
+    memcpy(c->from, from, sizeof from);
+}
+
 static void add_head(headed *h, int layer, uint64_t n_embd) {
     char start[32], name[GGUF_MAX_NAME];
     snprintf(start, sizeof start, "blk.%d.", h->source);
     for (uint64_t i = 0; i < gguf_n_tensors(h->file); i++) {
         const gguf_tensor *t = gguf_tensor_at(h->file, i);
         if (strncmp(t->name, start, strlen(start)) != 0) continue;
+        if (is_left_out(h, t->name) || is_replaced(h, t->name)) continue;
         snprintf(name, sizeof name, "blk.%d.%.40s", layer, t->name + strlen(start));
-        add(h, name, t->n_dims, t->dims)->from = t;
+        add(h, name, t->n_dims, t->dims)->from[0] = t;
     }
+    if (h->o->fused) add_fused(h, layer);
     add_random(h, layer, "enorm", 1, n_embd, 1, 1, 0.2f);
     add_random(h, layer, "hnorm", 1, n_embd, 1, 1, 0.2f);
     add_random(h, layer, "shared_head_norm", 1, n_embd, 1, 1, 0.2f);
@@ -108,17 +147,21 @@ static void write_data(headed *h) {
         const copy *c = &h->copies[i];
         float *data = malloc((size_t)c->n_elems * sizeof *data);
         assert_non_null(data);
-        if (c->from)
-            quant_find(c->from->type)->dequantize(c->from->data, data, (int64_t)c->n_elems);
-        for (uint64_t k = 0; k < c->n_elems && !c->from; k++)
-            data[k] = c->mean + c->deviation * rng_normal(&r);
+        float *to = data;
+        for (int p = 0; p < PARTS && c->from[p]; p++) {
+            const gguf_tensor *from = c->from[p];
+            quant_find(from->type)->dequantize(from->data, to, (int64_t)from->n_elems);
+            to += from->n_elems;
+        }
+        for (; to < data + c->n_elems; to++) *to = c->mean + c->deviation * rng_normal(&r);
         ok(gguf_write_data(h->writer, data, (size_t)c->n_elems * sizeof *data, &err), &err);
         free(data);
     }
 }
 
-void headed_write(const char *from, const char *to, int n_heads) {
-    headed h = {.n_heads = n_heads, .copies = calloc(MAX_COPIES, sizeof *h.copies)};
+void headed_write(const char *from, const char *to, const headed_options *o) {
+    headed h = {.o = o, .copies = calloc(MAX_COPIES, sizeof *h.copies)};
+    const int n_heads = o->n_heads;
     char arch[64], key[128];
     gguf_string s;
     pi_error err;
@@ -142,7 +185,7 @@ void headed_write(const char *from, const char *to, int n_heads) {
     gguf_put_u32(h.writer, key, (uint32_t)n_heads);
     for (uint64_t i = 0; i < gguf_n_tensors(h.file); i++) {
         const gguf_tensor *t = gguf_tensor_at(h.file, i);
-        add(&h, t->name, t->n_dims, t->dims)->from = t;
+        if (!is_left_out(&h, t->name)) add(&h, t->name, t->n_dims, t->dims)->from[0] = t;
     }
     for (int i = 0; i < n_heads; i++) add_head(&h, h.n_layer + i, n_embd);
     ok(gguf_writer_begin_data(h.writer, &err), &err);

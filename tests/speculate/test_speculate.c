@@ -17,6 +17,7 @@
 #include "mem.h"
 #include "ngram.h"
 #include "powerinfer_speculate.h"
+#include "powerinfer_tools.h"
 #include "recurrent_model.h"
 #include "rng.h"
 #include "run_model.h"
@@ -733,6 +734,39 @@ static void test_heads(void **state) {
     }
 }
 
+/* DeepSeek-V4: the features are all residual streams, and rejected drafts leave no trace in the
+ * sums of compressed keys. The text is longer than the window, than the positions that an index
+ * selects and than those of the longest compressed key. The head is random, but it samples with the
+ * model's random numbers, so some drafts are accepted. */
+static void test_head_of_streams(void **state) {
+    (void)state;
+    enum { N_READ = 110, N_LONG = 150, N_DRAFTS = 4 };
+    int32_t plain[N_LONG], tokens[N_LONG];
+    pi_synth_options o = pi_synth_default_options();
+    o.shape = "tiny-csa-moe";
+    o.type = "f32";
+    o.plain = true;
+    o.n_mtp = 1;
+    ok(pi_synth(OTHER_PATH, &o, &err));
+    headed h = open_headed(false);
+    target = &h.model;
+    for (int temp = 0; temp <= 4; temp += 4) {
+        const pi_sampler_options options = options_of((float)temp);
+        pi_speculator *s = make_headed_speculator(&h, N_DRAFTS);
+        run_random_tokens(5, N_VOCAB, plain, N_READ);
+        memcpy(tokens, plain, sizeof plain);
+        write_text(NULL, 0, &options, plain, N_READ, N_LONG);
+        pi_draft_counts n = write_text(s, 0, &options, tokens, N_READ, N_LONG);
+        assert_memory_equal(tokens, plain, sizeof plain);
+        print_message("temperature %d: %d of %d drafts accepted\n", temp, (int)n.accepted,
+                      (int)n.drafted);
+        assert_true(n.accepted < n.drafted && (temp == 0 || n.accepted > 0));
+        pi_speculator_destroy(s);
+    }
+    target = &model;
+    close_headed(&h);
+}
+
 static int32_t best_of(const float *logits) {
     int32_t best = 0;
     for (int32_t i = 1; i < N_VOCAB; i++)
@@ -904,6 +938,7 @@ int main(void) {
                                        cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_recurrent),
                                        cmocka_unit_test(test_heads),
+                                       cmocka_unit_test(test_head_of_streams),
                                        cmocka_unit_test(test_chain),
                                        cmocka_unit_test(test_head_of_loaded_session),
                                        cmocka_unit_test(test_no_memory)};
