@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "dynlib.h"
+#include "file.h"
 #include "gpu.h"
 #include "log.h"
 #include "mem.h"
@@ -86,7 +87,8 @@ pi_status gpu_library_open(const char *name, const char *folder, gpu_library *ou
 #endif
     if (folder) {
         if (own_library_in(folder, name, path, sizeof path)) return open_file(path, name, out, err);
-        return error_set(err, PI_ERR_NOT_FOUND, "no backend %s: no file %.250s", name, path);
+        return error_set(err, PI_ERR_NOT_FOUND, "no backend %s: %.200s: there is no %s", name,
+                         folder, file_name(path));
     }
     pi_status status = own_library_find(name, path, sizeof path, err);
     if (status == PI_OK) return open_file(path, name, out, err);

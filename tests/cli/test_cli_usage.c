@@ -364,8 +364,8 @@ static void test_inspect(void **state) {
     assert_int_equal(strncmp(shell_read("out", NULL), "cpu: ", 5), 0);
     assert_contains("out", "\ncuda");
     assert_int_equal(sh("$PI inspect --devices --backend-folder /nowhere"), 0);
-    assert_contains("out",
-                    "\nsim: no backend sim: no file /nowhere/libpowerinfer_sim" SHELL_LIBRARY "\n");
+    assert_contains(
+        "out", "\nsim: no backend sim: /nowhere: there is no libpowerinfer_sim" SHELL_LIBRARY "\n");
     assert_int_equal(sh("$PI inspect -m $M"), 0);
     assert_contains("out", "llama");
     assert_int_equal(sh("$PI inspect $M >one; $PI inspect -m $M >two; cmp one two"), 0);

@@ -149,7 +149,7 @@ static void test_reasons(void **state) {
     bare_amd = amd;
     bare_amd.node_problem = 0;
     static const char old[] = "driver too old: cuda: it has no cuGraphUpload: update it";
-    static const char file[] = "no backend cuda: no file /nowhere/libpowerinfer_cuda.so";
+    static const char file[] = "no backend cuda: /nowhere: there is no libpowerinfer_cuda.so";
     const struct {
         const gpu_presence *p;
         const gpu_backend_row *row;
