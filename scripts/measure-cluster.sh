@@ -81,11 +81,14 @@ join() { # ranks milliseconds Gbit/s
     echo "$1 ranks, $2 ms and $3 Gbit/s: round trip of a byte ${reached% *} ms, stream ${reached#* } Gbit/s" >&2
 }
 
-# mpirun starts its daemon of a host by this agent, which enters the host's network.
+# mpirun starts its daemon of a host by this agent, which enters the host's network. Daemons that create
+# the same folder at the same time fail, so each has its own.
 cat >"$work/agent" <<AGENT
 #!/bin/sh
 host=\$1
 shift
+export TMPDIR=$work/\${host##*.}
+mkdir -p "\$TMPDIR"
 exec ip netns exec pi$id-\${host##*.} sh -c "\$*"
 AGENT
 chmod +x "$work/agent"

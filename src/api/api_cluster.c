@@ -304,7 +304,7 @@ static int prefill_tokens(const engine_options *o) {
  * then its threads sleep, and its core may slow down. */
 static pi_status time_rounds(const pi_context *c, int n_tokens, bool head, double *mean,
                              pi_error *err) {
-    enum { LEAST = 3, STRIDE = 7919 /* prime; spreads tokens over the vocabulary */ };
+    enum { LEAST = 3, MOST = 100, STRIDE = 7919 /* prime; spreads tokens over the vocabulary */ };
     const double warm_up = 0.15, measured = 0.4, longest_pause = 0.02;
     double elapsed = 0, sum = 0;
     int32_t tokens[PREFILL_TOKENS];
@@ -313,7 +313,7 @@ static pi_status time_rounds(const pi_context *c, int n_tokens, bool head, doubl
     int n = 0;
     int64_t token = 0;
     pi_status status = engine_session_create(c->engine, n_tokens, &in.session, err);
-    while (status == PI_OK && (n < LEAST || sum < measured)) {
+    while (status == PI_OK && n < MOST && (n < LEAST || sum < measured)) {
         double seconds = 0;
         for (int i = 0; i < n_tokens; i++, token += STRIDE)
             tokens[i] = (int32_t)(token % c->model->weights->hp.n_vocab);
@@ -321,9 +321,9 @@ static pi_status time_rounds(const pi_context *c, int n_tokens, bool head, doubl
         if (elapsed >= warm_up) {
             sum += seconds;
             n++;
+            if (n_tokens == 1) os_sleep(fmin(seconds, longest_pause));
         }
         elapsed += seconds;
-        if (n_tokens == 1) os_sleep(fmin(seconds, longest_pause));
     }
     if (status == PI_OK) *mean = sum / n;
     engine_session_destroy(in.session);

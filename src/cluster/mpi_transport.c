@@ -44,8 +44,8 @@ enum {
 };
 #define SPIN_SECONDS  0.02
 #define YIELD_SECONDS 20e-6 /* a yield that runs no other thread takes 1 microsecond */
-#define LONG_SLEEP    1e-3
-#define SURE_PART     0.85 /* of a usual wait, which is slept through at once */
+#define LONG_SLEEP    1e-3  /* seconds between two looks, at most */
+#define SURE_PART     0.85  /* of a usual wait, which is slept through at once */
 #define LONGEST_SURE  0.02
 
 typedef struct slot {

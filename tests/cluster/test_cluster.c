@@ -123,8 +123,7 @@ static void test_device(void **state) {
     if (access(TEST_BINARY_DIR "/libpowerinfer_sim.so", R_OK) != 0) skip();
     check_same(2, CLUSTER_RUN "-n 10 --device sim");
     check_each(CLUSTER_RUN "-n 10", "--device cpu", "--device sim");
-    /* `place` measures the ranks' GPUs: the simulated one is hundreds of times slower than the CPU.
-     */
+    /* `place` measures the ranks' GPUs: the simulated one is hundreds of times slower. */
     double seconds[2];
     for (int i = 0; i < 2; i++) {
         assert_int_equal(sh_mpi("mpi 2 place -t 1 --device %s --json", i == 0 ? "cpu" : "sim"), 0);
